@@ -1,0 +1,26 @@
+"""The two ways a request can be turned down before anything runs.
+
+Both carry a sentence for a person: the value, the rule it broke, the remedy. The command prints it and exits
+with 2; the service answers 422 with it. Neither is ever raised for something a *strategy* did wrong: that is
+a finding, and it belongs in the report.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UsageError(ValueError):
+    """The request cannot be carried out as it stands. The message says why and what would work."""
+
+
+class UnknownName(UsageError):
+    """A name that no catalogue holds; the message lists the valid ones and the nearest."""
+
+    def __init__(self, kind: str, name: str, valid: Iterable[str]) -> None:
+        names = sorted(valid)
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        super().__init__(f"There is no {kind} '{name}'.{hint} Valid names: {', '.join(names)}.")
+        self.kind, self.name, self.valid, self.nearest = kind, name, names, near[0] if near else None

@@ -1,0 +1,107 @@
+"""The report: what was tried, what was compared, what was found. Plain data; its JSON form is public.
+
+Special here: the JSON document carries its own schema version, and ``Report.model_json_schema()`` is what the
+service serves at ``/schema/report.json``. Fields may be added within a version, never renamed or removed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Verdict = Literal["pass", "fail", "unknown"]
+SCHEMA_VERSION = 1
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Failure(_Model):
+    """One place where what was observed is not what was expected, and why that may be."""
+
+    scenario: str
+    step: int | None = Field(None, description="optimizer step, counted from 0")
+    rank: int | None = None
+    parameter: str | None = None
+    bucket: int | None = Field(None, description="place in the order of this rank's collectives of this step")
+    index: list[int] | None = Field(None, description="the element that differs most")
+    expected: str | None = None
+    observed: str | None = None
+    cause: str | None = Field(None, description="a stable name from verifier.diagnosis, or None: no pattern fits")
+    confidence: float = Field(0.0, ge=0, le=1)
+    explanation: str
+    hint: str | None = None
+
+
+class CheckResult(_Model):
+    """What one check concluded from all recordings. ``failures`` holds the first few; ``failed`` counts all."""
+
+    code: str
+    name: str
+    verdict: Verdict
+    claimed: bool = True
+    comparisons: int = 0
+    failed: int = 0
+    margin: float | None = Field(None, description="largest error as a fraction of the bound; below 1 passes")
+    why_unknown: str | None = None
+    failures: list[Failure] = Field(default_factory=list)
+
+
+class RankOutcome(_Model):
+    """How one rank of one scenario ended."""
+
+    rank: int
+    status: Literal["completed", "raised", "died", "hung", "stopped"]
+    detail: str | None = Field(None, description="the strategy's own traceback, the signal, or what it waits for")
+    stack: str | None = None
+    output: str | None = Field(None, description="the end of what the rank printed")
+
+
+class ScenarioResult(_Model):
+    """One scenario as it was run."""
+
+    name: str
+    workload: str
+    world_size: int
+    num_steps: int
+    num_micro_batches: int
+    driver: str | None = None
+    complete: bool
+    seconds: float
+    ranks: list[RankOutcome] = Field(default_factory=list)
+    timeline: list[dict[str, Any]] = Field(default_factory=list, description="collectives, for the plot")
+
+
+class Repeat(_Model):
+    command: str
+    script: str | None = None
+
+
+class Report(_Model):
+    """A verification, whole."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    schema_version: int = Field(SCHEMA_VERSION, alias="schema")
+    verdict: Verdict
+    summary: str = Field("", description="one sentence for a person")
+    strategy: dict[str, Any]
+    request: dict[str, Any] = Field(default_factory=dict)
+    scenarios: list[ScenarioResult] = Field(default_factory=list)
+    environment: dict[str, Any] = Field(default_factory=dict)
+    checks: list[CheckResult] = Field(default_factory=list)
+    problems: list[str] = Field(default_factory=list, description="why the verdict is unknown, if it is")
+    communication: dict[str, Any] = Field(default_factory=dict)
+    timings: dict[str, Any] = Field(default_factory=dict)
+    repeat: Repeat | None = None
+
+    def to_json(self) -> str:
+        return self.model_dump_json(by_alias=True, indent=2)
+
+    def assert_pass(self) -> None:
+        """Raise AssertionError with the readable report unless the verdict is ``pass``."""
+        if self.verdict != "pass":
+            from verifier.report.text import render
+
+            raise AssertionError(render(self))
