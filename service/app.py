@@ -1,0 +1,49 @@
+"""The HTTP side: ``create_app(settings)`` puts routes, errors and what they share together.
+
+Special here: it neither migrates nor executes anything, so any number of it may run beside each other. The
+interactive documentation pages are left out because they load their scripts from elsewhere; ``/openapi.json``
+is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+import ddp_core
+from service import problems
+from service.context import Context
+from service.db import connect
+from service.queue import Producer
+from service.routes import catalogue, health, reports, runs
+from service.runs import Runs
+from service.settings import Settings
+
+DESCRIPTION = "Do N replicas compute what one process would have computed? Submit a strategy, read the evidence."
+
+
+def create_app(settings: Settings) -> FastAPI:
+    engine = connect(settings.database)
+    context = Context(settings, engine, Runs(engine), Producer(engine))
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        context.producer.close()
+        engine.dispose()
+
+    app = FastAPI(
+        title="Lockstep",
+        version=ddp_core.__version__,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.context = context
+    for group in (runs, reports, catalogue, health):
+        app.include_router(group.router)
+    problems.install(app)
+    return app

@@ -1,0 +1,29 @@
+"""What the routes share: made once by ``create_app``, handed to each by ``ContextOf``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import sqlalchemy as sa
+from fastapi import Depends, Request
+
+from service.queue import Producer
+from service.runs import Runs
+from service.settings import Settings
+
+
+@dataclass(frozen=True)
+class Context:
+    settings: Settings
+    engine: sa.Engine
+    runs: Runs
+    producer: Producer
+
+
+def _context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+ContextOf = Annotated[Context, Depends(_context)]

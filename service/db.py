@@ -1,0 +1,104 @@
+"""The database: the service's own two tables, and the engine that everything (DBOS too) goes through.
+
+Special here: our tables lie in the same database as DBOS's, so that a run and its place in the queue are written
+in one transaction. SQLite is put into WAL mode by us, with immediate write transactions and a long busy timeout:
+without them a second writer gets "database is locked" at once, or deadlocks when it upgrades from reading.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+BUSY_TIMEOUT_MS = 30_000
+
+
+class UtcDateTime(sa.types.TypeDecorator[datetime]):
+    """An aware UTC time. SQLite stores times without their zone; this puts it back."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        return value.astimezone(UTC) if value is not None else None
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Base(DeclarativeBase):
+    # Named constraints: a later migration can then drop one, on Postgres as on SQLite.
+    metadata = sa.MetaData(
+        naming_convention={"ix": "ix_%(column_0_N_label)s", "ck": "ck_%(table_name)s_%(constraint_name)s"}
+    )
+
+
+class RunRow(Base):
+    """One run. Its id sorts by the time it was made, so newest first is the primary key backwards."""
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        sa.CheckConstraint("state IN ('queued','running','finished','cancelled','errored')", name="state"),
+        # A verdict belongs to a finished run, and every finished run has one.
+        sa.CheckConstraint("(state = 'finished') = (verdict IS NOT NULL)", name="verdict"),
+        sa.Index(None, "state", "id"),
+        sa.Index(None, "verdict", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(sa.String(36), primary_key=True)
+    state: Mapped[str] = mapped_column(sa.String(16))
+    verdict: Mapped[str | None] = mapped_column(sa.String(16))
+    summary: Mapped[str | None] = mapped_column(sa.Text)
+    error: Mapped[str | None] = mapped_column(sa.Text)
+    strategy: Mapped[str] = mapped_column(sa.String(300))
+    world_size: Mapped[int]
+    request: Mapped[dict[str, Any]] = mapped_column(sa.JSON)
+    labels: Mapped[dict[str, str]] = mapped_column(sa.JSON)
+    priority: Mapped[int]
+    # Who executes it, and for which time: only the pair that began a run may end it.
+    attempt: Mapped[int]
+    executor_id: Mapped[str | None] = mapped_column(sa.String(100))
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class ExecutorRow(Base):
+    """A worker process's heartbeat (``heartbeat.py``)."""
+
+    __tablename__ = "executors"
+
+    id: Mapped[str] = mapped_column(sa.String(100), primary_key=True)
+    process: Mapped[str | None] = mapped_column(sa.String(200))
+    slots: Mapped[int]
+    beat_at: Mapped[float] = mapped_column(sa.Double)
+
+
+def connect(url: str) -> sa.Engine:
+    """The engine for ``url``. Nothing is opened until it is first used."""
+    if not url.startswith("sqlite"):
+        return sa.create_engine(url, pool_size=20, max_overflow=10, pool_pre_ping=True)
+    engine = sa.create_engine(url, pool_size=20, max_overflow=10)
+    sa.event.listen(engine, "connect", _prepare_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    connection.isolation_level = "IMMEDIATE"
+    # First: switching to WAL needs the write lock for a moment, and another process may hold it.
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def clock(engine: sa.Engine) -> sa.ColumnElement[float]:
+    """Seconds since 1970 by one clock for all who share the database: its server's, or this machine's."""
+    if engine.dialect.name == "postgresql":
+        return sa.cast(sa.func.extract("epoch", sa.func.clock_timestamp()), sa.Double)
+    return sa.literal(time.time(), sa.Double)

@@ -1,0 +1,104 @@
+"""Which workers are alive: one row each, renewed every two seconds, and judged by whoever sweeps.
+
+Special here: a row also says which process wrote it (boot, pid namespace, pid, start time). On the same machine
+that is looked up instead of waiting for silence: a worker that was killed is known to be dead at once, and one
+that is merely starved of CPU by its own ranks is never mistaken for dead. Across machines only silence counts.
+
+``python -m service.heartbeat`` exits 0 if a worker of this machine is alive (a container's health check).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from service.db import ExecutorRow, clock, connect
+
+INTERVAL_S = 2.0
+SILENT_S = 30.0
+FORGET_S = 3600.0
+
+
+def this_process() -> str | None:
+    """A name of this process that no other one ever has; None where /proc does not tell."""
+    machine, started = _machine(), _started(os.getpid())
+    return f"{machine}/{os.getpid()}/{started}" if machine and started else None
+
+
+def is_running(process: str | None) -> bool | None:
+    """Whether that process exists; None: it is another machine's, or it cannot be told."""
+    machine = _machine()
+    if process is None or machine is None or not process.startswith(machine + "/"):
+        return None
+    pid, started = process.removeprefix(machine + "/").split("/")
+    return _started(int(pid)) == started
+
+
+def _machine() -> str | None:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return None
+
+
+def _started(pid: int) -> str | None:
+    """Start time of a living process in clock ticks since boot. A zombie is not living."""
+    try:
+        # The command name, in parentheses, may hold spaces and parentheses of its own.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def beat(engine: sa.Engine, executor_id: str, slots: int) -> None:
+    with engine.begin() as connection:
+        fresh = {"process": this_process(), "slots": slots, "beat_at": clock(engine)}
+        known = sa.update(ExecutorRow).where(ExecutorRow.id == executor_id).values(**fresh)
+        if connection.execute(known).rowcount == 0:
+            connection.execute(sa.insert(ExecutorRow).values(id=executor_id, **fresh))
+
+
+def leave(engine: sa.Engine, executor_id: str) -> None:
+    """Take the row away: what this worker still held may be recovered at once."""
+    with engine.begin() as connection:
+        connection.execute(sa.delete(ExecutorRow).where(ExecutorRow.id == executor_id))
+
+
+def alive(engine: sa.Engine) -> set[str]:
+    age = (clock(engine) - ExecutorRow.beat_at).label("age")
+    with engine.connect() as connection:
+        rows = connection.execute(sa.select(ExecutorRow.id, ExecutorRow.process, age)).all()
+    return set(_judge((row.id, row.process, row.age) for row in rows))
+
+
+def _judge(rows: Iterable[tuple[str, str | None, float]]) -> Iterable[str]:
+    for executor_id, process, age in rows:
+        running = is_running(process)
+        if age < SILENT_S if running is None else running:
+            yield executor_id
+
+
+def forget_old(engine: sa.Engine) -> None:
+    """Drop rows of workers that fell silent long ago; nothing refers to them."""
+    with engine.begin() as connection:
+        connection.execute(sa.delete(ExecutorRow).where(ExecutorRow.beat_at < clock(engine) - FORGET_S))
+
+
+def main() -> int:
+    from service.settings import load_settings
+
+    engine = connect(load_settings().database)
+    age = (clock(engine) - ExecutorRow.beat_at).label("age")
+    with engine.connect() as connection:
+        rows = connection.execute(sa.select(ExecutorRow.process, age)).all()
+    return 0 if any(row.age < SILENT_S and is_running(row.process) for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The endpoints, one file a group. Each has a ``router`` that ``service.app`` includes."""

@@ -1,0 +1,61 @@
+"""``/runs``: submit, list, look at, cancel."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from service.context import ContextOf
+from service.problems import Problem, declare, no_such_run
+from service.runs import NotCancellable
+from service.schemas import Run, RunPage, RunQuery, RunSubmission, RunSummary
+from service.submission import accept
+
+router = APIRouter(prefix="/runs", tags=["runs"])
+
+
+@router.post("", status_code=202, responses=declare(400, 422))
+def submit_run(submission: RunSubmission, request: Request, response: Response, context: ContextOf) -> Run:
+    """Queue a verification. What cannot be carried out is refused here (422), and nothing is queued."""
+    row = context.runs.add(
+        accept(submission, context.settings),
+        submission.labels,
+        submission.priority,
+        lambda session, row: context.producer.enqueue(session, row.id, row.priority),
+    )
+    response.headers["Location"] = str(request.app.url_path_for("get_run", run_id=row.id))
+    return Run.model_validate(row)
+
+
+@router.get("", responses=declare(422))
+def list_runs(query: Annotated[RunQuery, Query()], context: ContextOf) -> RunPage:
+    """Runs, newest first."""
+    # One more than asked for tells whether there is a next page.
+    rows = context.runs.page(query.limit + 1, query.cursor, query.state, query.verdict)
+    page = [RunSummary.model_validate(row) for row in rows[: query.limit]]
+    return RunPage(runs=page, next_cursor=page[-1].id if len(rows) > query.limit else None)
+
+
+@router.get("/{run_id}", responses=declare(404, 422))
+def get_run(run_id: str, context: ContextOf) -> Run:
+    """One run: its state, and the verdict once it is finished."""
+    row = context.runs.get(run_id)
+    if row is None:
+        raise no_such_run(run_id)
+    return Run.model_validate(row)
+
+
+@router.post("/{run_id}/cancel", responses=declare(404, 409, 422))
+def cancel_run(run_id: str, context: ContextOf) -> Run:
+    """Take a run out of the queue. Repeating it is harmless."""
+    try:
+        row = context.runs.cancel(run_id)
+    except NotCancellable as error:
+        remedy = "It ends by itself within its timeout_s." if error.state == "running" else "It has ended."
+        detail = f"Run {run_id} is {error.state}; only a queued run can be cancelled. {remedy}"
+        raise Problem(HTTPStatus.CONFLICT, "run-not-queued", detail) from None
+    if row is None:
+        raise no_such_run(run_id)
+    return Run.model_validate(row)

@@ -1,0 +1,177 @@
+"""The runs table, and every change of state that a run can make.
+
+Special here: each change is one guarded UPDATE, so a change that comes too late does nothing: a run cancelled
+while it was being picked up stays cancelled, and a worker that was given up for dead and then reports after all
+finds that the run is no longer its own (``Claim``).
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from service.db import RunRow
+from verifier.request import Request
+
+# A run whose worker dies again and again is probably what kills it.
+MAX_ATTEMPTS = 5
+RUN_ID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
+
+
+class NotCancellable(Exception):
+    """The run has left the queue; ``state`` says where it is now."""
+
+    def __init__(self, state: str) -> None:
+        super().__init__(state)
+        self.state = state
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to execute a run and to say how it ended."""
+
+    run_id: str
+    attempt: int
+    executor_id: str
+    request: Request
+
+
+def new_run_id() -> str:
+    """A UUID of version 7: it begins with the time, so runs sort by it."""
+    value = (time.time_ns() // 1_000_000 & (1 << 48) - 1) << 80 | secrets.randbits(80)
+    value = value & ~(0xF << 76) | 0x7 << 76
+    return str(uuid.UUID(int=value & ~(0x3 << 62) | 0x2 << 62))
+
+
+def name_of_strategy(request: Request) -> str:
+    strategy = request.strategy
+    if strategy.kind == "builtin":
+        return strategy.name
+    return strategy.entrypoint if strategy.kind != "file" else f"{strategy.path}:{strategy.attribute}"
+
+
+class Runs:
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def _session(self) -> Session:
+        return Session(self._engine, expire_on_commit=False)
+
+    def add(
+        self, request: Request, labels: dict[str, str], priority: int, enqueue: Callable[[Session, RunRow], None]
+    ) -> RunRow:
+        """Store a run and put it into the queue in the same transaction: both happen, or neither."""
+        row = RunRow(
+            id=new_run_id(),
+            state="queued",
+            strategy=name_of_strategy(request),
+            world_size=request.world_size,
+            request=request.model_dump(mode="json"),
+            labels=labels,
+            priority=priority,
+            attempt=0,
+            created_at=datetime.now(UTC),
+        )
+        with self._session() as session, session.begin():
+            session.add(row)
+            session.flush()
+            enqueue(session, row)
+        return row
+
+    def get(self, run_id: str) -> RunRow | None:
+        if not RUN_ID.fullmatch(run_id):  # not every database takes every string
+            return None
+        with self._session() as session:
+            return session.get(RunRow, run_id)
+
+    def page(self, limit: int, before: str | None, state: str | None, verdict: str | None) -> Sequence[RunRow]:
+        query = sa.select(RunRow).order_by(RunRow.id.desc()).limit(limit)
+        if before is not None:
+            query = query.where(RunRow.id < before)
+        if state is not None:
+            query = query.where(RunRow.state == state)
+        if verdict is not None:
+            query = query.where(RunRow.verdict == verdict)
+        with self._session() as session:
+            return session.scalars(query).all()
+
+    def cancel(self, run_id: str) -> RunRow | None:
+        """Take a run out of the queue. None: there is no such run."""
+        if not RUN_ID.fullmatch(run_id):
+            return None
+        with self._session() as session, session.begin():
+            self._change(session, RunRow.id == run_id, RunRow.state == "queued", **_ended("cancelled"))
+            row = session.get(RunRow, run_id)
+        if row is not None and row.state != "cancelled":
+            raise NotCancellable(row.state)
+        return row
+
+    def claim(self, run_id: str, executor_id: str) -> Claim | None:
+        """Begin the next attempt. None: there is nothing (more) to execute."""
+        with self._session() as session, session.begin():
+            begun = self._change(
+                session,
+                RunRow.id == run_id,
+                RunRow.state.in_(("queued", "running")),
+                RunRow.attempt < MAX_ATTEMPTS,
+                state="running",
+                attempt=RunRow.attempt + 1,
+                executor_id=executor_id,
+                started_at=datetime.now(UTC),
+            )
+            row = session.get(RunRow, run_id)
+            if begun and row is not None:
+                return Claim(run_id, row.attempt, executor_id, Request.model_validate(row.request))
+        self.give_up(
+            run_id, f"The worker ended {MAX_ATTEMPTS} times while executing this run, so it is not tried again."
+        )
+        return None
+
+    def finish(self, claim: Claim, verdict: str, summary: str) -> bool:
+        return self._end(claim, **_ended("finished"), verdict=verdict, summary=summary, error=None)
+
+    def fail(self, claim: Claim, error: str) -> bool:
+        return self._end(claim, **_ended("errored"), error=error)
+
+    def release(self, claim: Claim) -> bool:
+        """Put a run that is being executed back: its worker stops, and not because of it."""
+        return self._end(claim, state="queued", attempt=claim.attempt - 1, executor_id=None, started_at=None)
+
+    def give_up(self, run_id: str, error: str) -> bool:
+        """Nobody will execute this run any more."""
+        with self._session() as session, session.begin():
+            unfinished = RunRow.state.in_(("queued", "running"))
+            return self._change(session, RunRow.id == run_id, unfinished, **_ended("errored"), error=error)
+
+    def unfinished(self) -> list[str]:
+        with self._session() as session:
+            return list(session.scalars(sa.select(RunRow.id).where(RunRow.state.in_(("queued", "running")))))
+
+    def _end(self, claim: Claim, **values: Any) -> bool:
+        with self._session() as session, session.begin():
+            return self._change(
+                session,
+                RunRow.id == claim.run_id,
+                RunRow.state == "running",
+                RunRow.attempt == claim.attempt,
+                RunRow.executor_id == claim.executor_id,
+                **values,
+            )
+
+    @staticmethod
+    def _change(session: Session, *where: sa.ColumnElement[bool], **values: Any) -> bool:
+        result = session.execute(sa.update(RunRow).where(*where).values(**values))
+        return bool(result.rowcount)  # type: ignore[attr-defined]
+
+
+def _ended(state: str) -> dict[str, Any]:
+    return {"state": state, "finished_at": datetime.now(UTC)}

@@ -1,0 +1,127 @@
+"""HTTP bodies. ``RunSubmission`` is the verifier's ``Request`` as it may come from outside, plus what a queue needs.
+
+Special here: no strategy from a file of this machine and no ``trust``, since both are the operator's to give, not
+a client's. Everything is a field of ``Request`` under the same name and default (a test compares them).
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from service.queue import MAX_PRIORITY
+from service.runs import RUN_ID
+from verifier.report.model import Verdict
+from verifier.request import Profile, RemoteStrategyRef, Request
+
+State = Literal["queued", "running", "finished", "cancelled", "errored"]
+_Name = Annotated[str, StringConstraints(max_length=200)]
+
+
+class RunSubmission(BaseModel):
+    """A verification to carry out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    strategy: RemoteStrategyRef
+    world_size: int = Field(4, description="number of ranks")
+    profile: Profile = "standard"
+    workloads: tuple[_Name, ...] | None = Field(None, max_length=100, description="null: the profile's own")
+    checks: tuple[_Name, ...] | None = Field(None, max_length=200, description="only these codes; null: all")
+    backend: Literal["auto", "gloo", "nccl"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    launcher: _Name = "auto"
+    driver: _Name | None = Field(None, description="driver style; null: found by looking")
+    fault: _Name | None = Field(None, description="a fault to plant in the strategy, to see it caught")
+    seed: int = Field(0, ge=0, lt=2**32)
+    timeout_s: float = Field(600.0, gt=0, le=86_400, description="seconds for the whole verification")
+    priority: int = Field(0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="larger goes first")
+    labels: dict[Annotated[str, StringConstraints(min_length=1, max_length=100)], _Name] = Field(
+        default_factory=dict, max_length=50, description="names of your own, kept with the run"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _storable(cls, body: Any) -> Any:
+        """Refuse what JSON can smuggle in but no database, file or answer could carry out again."""
+        try:
+            text = json.dumps(body, ensure_ascii=False, allow_nan=False)
+            text.encode()
+        except (ValueError, TypeError, RecursionError):
+            raise ValueError(
+                "the body holds NaN, an infinity, half a surrogate pair, or is nested too deeply; remove it"
+            ) from None
+        if "\\u0000" in text.replace("\\\\", ""):
+            raise ValueError("the body holds a NUL character; remove it")
+        return body
+
+    def to_request(self, *, trust: bool) -> Request:
+        return Request.model_validate(
+            {**self.model_dump(exclude={"priority", "labels"}), "trust": trust and self.strategy.kind == "source"}
+        )
+
+
+class RunSummary(BaseModel):
+    """A run in the list."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: str
+    state: State
+    verdict: Verdict | None = Field(description="of a finished run; a wrong strategy is a finished run: fail")
+    summary: str | None = Field(description="the report in one sentence")
+    strategy: str = Field(examples=["bucketed", "pkg.mod:wrap"])
+    world_size: int
+    labels: dict[str, str]
+    priority: int
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class Run(RunSummary):
+    """A run."""
+
+    request: dict[str, Any] = Field(description="what is verified, all defaults filled in")
+    error: str | None = Field(description="of an errored run: what went wrong on our side")
+    attempt: int = Field(description="how many times its execution was begun")
+    executor_id: str | None = Field(description="the worker that executes, or executed, it")
+
+
+class RunPage(BaseModel):
+    runs: list[RunSummary]
+    next_cursor: str | None = Field(description="pass it as `cursor` for the next page; null: this is the last")
+
+
+class RunQuery(BaseModel):
+    """How to list runs."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(50, ge=1, le=200)
+    cursor: str | None = Field(None, pattern=f"^{RUN_ID.pattern}$", description="`next_cursor` of the page before")
+    state: State | None = None
+    verdict: Verdict | None = None
+
+
+class StrategyEntry(BaseModel):
+    name: str
+    summary: str
+
+
+class CheckEntry(BaseModel):
+    code: str = Field(examples=["LS201"])
+    name: str = Field(examples=["gradient_equivalence"])
+    summary: str
+
+
+class Health(BaseModel):
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(BaseModel):
+    status: Literal["ready"] = "ready"
+    workers: int = Field(description="workers alive; with none, runs are accepted and wait")

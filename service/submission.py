@@ -1,0 +1,27 @@
+"""Whether a submission can be carried out at all, asked before anything is queued.
+
+Special here: the answer comes from the verifier's own ``plan``, so the service refuses what the command refuses,
+in the same words. Rules that only the service has are added here.
+"""
+
+from __future__ import annotations
+
+from service.schemas import RunSubmission
+from service.settings import Settings
+from verifier.errors import UsageError
+from verifier.request import Request
+
+
+def accept(submission: RunSubmission, settings: Settings) -> Request:
+    """The request to queue; UsageError says why there is none."""
+    if submission.strategy.kind == "source" and not settings.trust_source:
+        raise UsageError(
+            "strategy.kind is 'source': this service runs sent source only in containers, and has none. "
+            "Name a builtin or an importable strategy, or have the operator set LOCKSTEP_TRUST_SOURCE=true "
+            "on a machine where running foreign code is acceptable."
+        )
+    from verifier import engine  # late: the service starts, and shows its help, without it
+
+    request = submission.to_request(trust=settings.trust_source)
+    engine.plan(request)
+    return request

@@ -1,0 +1,144 @@
+"""A worker: takes runs from the queue, executes each with the verifier's engine, and stores what came out.
+
+Special here: a run ends in exactly one way whatever happens to this process. A strategy's fault is a finished
+run; only our own exception makes it ``errored``, with the traceback kept. A worker told to stop hands its runs
+back; one that is killed leaves them to the sweep of the next (``queue.Consumer.recover``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import threading
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import sqlalchemy as sa
+import structlog
+
+from service import heartbeat
+from service.queue import Consumer
+from service.rundir import ERROR, REPORT, Attempt
+from service.runs import Claim, Runs
+from service.settings import Settings
+from service.slots import Slots
+from verifier.report.model import Report
+from verifier.request import Request
+
+log = structlog.get_logger()
+# How often runs are looked for that the queue has given up and nobody ended: in sweeps.
+_RECONCILE_EVERY = 15
+
+
+def execute(request: Request, directory: Path) -> Report:
+    """The service's one way into the engine. Imported late: the API must not pay for torch."""
+    from verifier import engine
+
+    return engine.run(request, directory)
+
+
+def executor_name(settings: Settings) -> str:
+    """Unique for each process: two workers of one name would recover each other's running runs."""
+    return f"{settings.executor_id or socket.gethostname()[:60]}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+class Worker:
+    def __init__(self, settings: Settings, engine: sa.Engine) -> None:
+        self.name = executor_name(settings)
+        self._settings, self._engine = settings, engine
+        self._runs = Runs(engine)
+        self._slots = Slots(settings.slots)
+        self._claims: dict[str, Claim] = {}
+        self._stopping = threading.Event()
+        self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="run-")
+        # Every run takes at least one slot, so there is no use in holding more runs than slots.
+        self._consumer = Consumer(engine, self.name, settings.slots, self._body)
+        self._pulse = threading.Thread(target=self._beat_and_sweep, name="heartbeat", daemon=True)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._claims)
+
+    def start(self) -> None:
+        heartbeat.beat(self._engine, self.name, self._settings.slots)  # before it can hold anything
+        self._consumer.launch()
+        self._pulse.start()
+        log.info("worker started", executor=self.name, slots=self._settings.slots)
+
+    def stop(self) -> None:
+        """Stop without waiting for runs in progress: they are handed back and begin again elsewhere."""
+        self._stopping.set()
+        self._pulse.join(timeout=5)
+        for claim in list(self._claims.values()):
+            if self._runs.release(claim):
+                log.info("run handed back", run=claim.run_id)
+        heartbeat.leave(self._engine, self.name)
+        self._consumer.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        log.info("worker stopped", executor=self.name)
+
+    async def _body(self, run_id: str) -> None:
+        row = await asyncio.to_thread(self._runs.get, run_id)
+        async with self._slots.take(row.world_size if row else 1):
+            if self._stopping.is_set():
+                await asyncio.Event().wait()  # until the loop ends: still held, so recovered by the next worker
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._execute, run_id)
+
+    def _execute(self, run_id: str) -> None:
+        claim = self._runs.claim(run_id, self.name)
+        if claim is None:
+            return
+        self._claims[run_id] = claim
+        log.info("run started", run=run_id, attempt=claim.attempt, executor=self.name)
+        try:
+            self._attempt(claim)
+        finally:
+            del self._claims[run_id]
+
+    def _attempt(self, claim: Claim) -> None:
+        attempt = Attempt(self._settings.runs_dir, claim.run_id, claim.attempt)
+        try:
+            if attempt.published_report.exists():  # its worker died between publishing and saying so
+                report = Report.model_validate_json(attempt.published_report.read_text(encoding="utf-8"))
+            else:
+                report = execute(claim.request, attempt.begin())
+                attempt.publish(REPORT, report.to_json())
+        except Exception:
+            self._failed(claim, attempt, traceback.format_exc())
+        else:
+            # Outside the try: a database that is away is no fault of the run; the queue repeats the step.
+            ours = self._runs.finish(claim, report.verdict, report.summary)
+            log.info("run finished", run=claim.run_id, verdict=report.verdict, kept=ours)
+
+    def _failed(self, claim: Claim, attempt: Attempt, error: str) -> None:
+        if self._stopping.is_set():
+            return  # the service going away under it is no fault of the run: it was handed back
+        log.error("run errored", run=claim.run_id, error=error)
+        try:
+            attempt.publish(ERROR, error)
+        except OSError as problem:  # a full disk must not keep the error from the database as well
+            error += f"\nIts directory could not be kept: {problem}"
+        self._runs.fail(claim, error)
+
+    def _beat_and_sweep(self) -> None:
+        count = 0
+        while not self._stopping.wait(heartbeat.INTERVAL_S if count else 0):
+            try:
+                heartbeat.beat(self._engine, self.name, self._settings.slots)
+                recovered = self._consumer.recover(lambda: heartbeat.alive(self._engine) | {self.name})
+                if recovered:
+                    log.info("runs of dead workers queued again", runs=recovered)
+                if count % _RECONCILE_EVERY == 0:
+                    self._reconcile()
+            except Exception:  # the database may be away for a while; the next beat tries again
+                log.exception("sweep failed")
+            count += 1
+
+    def _reconcile(self) -> None:
+        heartbeat.forget_old(self._engine)
+        for run_id in self._consumer.ended(self._runs.unfinished()):
+            if self._runs.give_up(run_id, "The queue ended this run without executing it to the end."):
+                log.error("run given up", run=run_id)
