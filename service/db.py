@@ -34,9 +34,7 @@ class UtcDateTime(sa.types.TypeDecorator[datetime]):
 
 class Base(DeclarativeBase):
     # Named constraints: a later migration can then drop one, on Postgres as on SQLite.
-    metadata = sa.MetaData(
-        naming_convention={"ix": "ix_%(column_0_N_label)s", "ck": "ck_%(table_name)s_%(constraint_name)s"}
-    )
+    metadata = sa.MetaData(naming_convention={"ck": "ck_%(table_name)s_%(constraint_name)s"})
 
 
 class RunRow(Base):
@@ -47,8 +45,8 @@ class RunRow(Base):
         sa.CheckConstraint("state IN ('queued','running','finished','cancelled','errored')", name="state"),
         # A verdict belongs to a finished run, and every finished run has one.
         sa.CheckConstraint("(state = 'finished') = (verdict IS NOT NULL)", name="verdict"),
-        sa.Index(None, "state", "id"),
-        sa.Index(None, "verdict", "id"),
+        sa.Index("ix_runs_state_id", "state", "id"),
+        sa.Index("ix_runs_verdict_id", "verdict", "id"),
     )
 
     id: Mapped[str] = mapped_column(sa.String(36), primary_key=True)
