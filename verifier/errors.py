@@ -15,6 +15,10 @@ class UsageError(ValueError):
     """The request cannot be carried out as it stands. The message says why and what would work."""
 
 
+class OurFault(Exception):
+    """The verifier itself failed while a strategy was running. Never blamed on the strategy."""
+
+
 class UnknownName(UsageError):
     """A name that no catalogue holds; the message lists the valid ones and the nearest."""
 

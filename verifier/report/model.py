@@ -10,43 +10,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Verdict = Literal["pass", "fail", "unknown"]
+from verifier.verdict import CheckResult, Failure, Verdict
+
+__all__ = ["CheckResult", "Failure", "RankOutcome", "Repeat", "Report", "ScenarioResult", "Verdict"]
 SCHEMA_VERSION = 1
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid")
-
-
-class Failure(_Model):
-    """One place where what was observed is not what was expected, and why that may be."""
-
-    scenario: str
-    step: int | None = Field(None, description="optimizer step, counted from 0")
-    rank: int | None = None
-    parameter: str | None = None
-    bucket: int | None = Field(None, description="place in the order of this rank's collectives of this step")
-    index: list[int] | None = Field(None, description="the element that differs most")
-    expected: str | None = None
-    observed: str | None = None
-    cause: str | None = Field(None, description="a stable name from verifier.diagnosis, or None: no pattern fits")
-    confidence: float = Field(0.0, ge=0, le=1)
-    explanation: str
-    hint: str | None = None
-
-
-class CheckResult(_Model):
-    """What one check concluded from all recordings. ``failures`` holds the first few; ``failed`` counts all."""
-
-    code: str
-    name: str
-    verdict: Verdict
-    claimed: bool = True
-    comparisons: int = 0
-    failed: int = 0
-    margin: float | None = Field(None, description="largest error as a fraction of the bound; below 1 passes")
-    why_unknown: str | None = None
-    failures: list[Failure] = Field(default_factory=list)
 
 
 class RankOutcome(_Model):
@@ -71,6 +42,8 @@ class ScenarioResult(_Model):
     complete: bool
     seconds: float
     ranks: list[RankOutcome] = Field(default_factory=list)
+    losses: list[float] = Field(default_factory=list, description="rank 0's own loss, by step")
+    evaluation: dict[str, float] = Field(default_factory=dict, description="the workload's figures at the end")
     timeline: list[dict[str, Any]] = Field(default_factory=list, description="collectives, for the plot")
 
 

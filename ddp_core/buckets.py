@@ -1,0 +1,83 @@
+"""Which gradients travel together: a pure function from sizes to a plan. No tensors, no process group.
+
+Special here: the plan depends only on what is equal on every rank (names, sizes, dtypes, registration order),
+never on the order in which gradients happen to arrive. That is the whole difference between a bucketed
+strategy that is right and one that adds up different parameters on different ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+MB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A parameter's place in its bucket's flat buffer; ``offset`` and ``numel`` count elements."""
+
+    index: int  # the parameter's place in registration order
+    name: str
+    offset: int
+    numel: int
+
+
+@dataclass(frozen=True)
+class BucketPlan:
+    """One bucket: gradients of one kind (dtype and device) that share a flat buffer and one collective."""
+
+    kind: Hashable
+    slots: tuple[Slot, ...]
+
+    @property
+    def numel(self) -> int:
+        return sum(slot.numel for slot in self.slots)
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """What the plan needs to know of a parameter. ``num_bytes`` is the size of its gradient."""
+
+    name: str
+    numel: int
+    num_bytes: int
+    kind: Hashable
+
+
+def plan_buckets(gradients: Sequence[Gradient], *, cap_bytes: int, first_cap_bytes: int) -> list[BucketPlan]:
+    """Group gradients, in reverse registration order, into buckets of at most ``cap_bytes`` each.
+
+    Reverse registration order approximates the order in which backward finishes them, so early buckets can
+    leave early (Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3). The first bucket has its own,
+    smaller cap, so that the network starts to work soon. A gradient larger than the cap gets a bucket alone.
+
+    The buckets are in launch order: that of their first gradient.
+
+    Raises ValueError if a cap is not positive.
+    """
+    if cap_bytes <= 0 or first_cap_bytes <= 0:
+        raise ValueError(f"bucket caps must be positive, got {cap_bytes} and {first_cap_bytes} bytes")
+    open_bytes: dict[Hashable, int] = {}
+    open_bucket: dict[Hashable, int] = {}
+    members: list[list[int]] = []
+    for index in reversed(range(len(gradients))):
+        gradient = gradients[index]
+        bucket = open_bucket.get(gradient.kind)
+        cap = first_cap_bytes if bucket == 0 else cap_bytes
+        if bucket is None or open_bytes[gradient.kind] + gradient.num_bytes > cap:
+            bucket = open_bucket[gradient.kind] = len(members)
+            open_bytes[gradient.kind] = 0
+            members.append([])
+        members[bucket].append(index)
+        open_bytes[gradient.kind] += gradient.num_bytes
+    return [_lay_out(indices, gradients) for indices in members]
+
+
+def _lay_out(indices: list[int], gradients: Sequence[Gradient]) -> BucketPlan:
+    slots, offset = [], 0
+    for index in indices:
+        gradient = gradients[index]
+        slots.append(Slot(index, gradient.name, offset, gradient.numel))
+        offset += gradient.numel
+    return BucketPlan(gradients[indices[0]].kind, tuple(slots))

@@ -1,0 +1,94 @@
+"""The door to the network for our own strategies: five operations, counted.
+
+Special here: gloo reads a strided view as if it were dense and returns a wrong sum without a word
+(https://github.com/pytorch/pytorch/issues/192920, and all_reduce does it too), so a tensor whose memory has holes
+goes through a dense copy. Everything else is a thin call to torch.distributed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+
+class Pending(Protocol):
+    """A collective in flight. Until ``wait()`` returns, its tensor may be neither read nor written."""
+
+    def wait(self) -> Any: ...
+
+
+class Comm:
+    """One rank's view of a process group.
+
+    ``num_calls`` and ``num_bytes`` count what this rank asked for: a call on a tensor of n elements of s bytes
+    counts n*s bytes, whatever the backend's algorithm then moves.
+
+    Raises RuntimeError when no process group is initialised.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        if not dist.is_initialized():
+            raise RuntimeError(
+                "there is no process group: call torch.distributed.init_process_group() before wrapping a model"
+            )
+        self.group = group
+        self.rank: int = dist.get_rank(group)
+        self.world_size: int = dist.get_world_size(group)
+        self.num_calls = 0
+        self.num_bytes = 0
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        """Replace ``tensor`` on every rank by the sum over ranks. Blocks."""
+        dense = _dense(tensor)
+        self._count(dense)
+        dist.all_reduce(dense, op=dist.ReduceOp.SUM, group=self.group)
+        if dense is not tensor:
+            tensor.copy_(dense)
+
+    def all_reduce_async(self, tensor: torch.Tensor) -> Pending:
+        """Begin to replace ``tensor`` by the sum over ranks. ``tensor`` must be dense (a flat buffer is).
+
+        Raises ValueError for a tensor with holes: the result would have to be copied back after ``wait()``.
+        """
+        if _dense(tensor) is not tensor:
+            raise ValueError(
+                f"all_reduce_async needs dense memory, got shape {tuple(tensor.shape)}, stride {tensor.stride()}"
+            )
+        self._count(tensor)
+        work = dist.all_reduce(tensor, op=dist.ReduceOp.SUM, group=self.group, async_op=True)
+        assert work is not None  # None means: this process is no member of the group
+        return work
+
+    def broadcast(self, tensor: torch.Tensor, src: int = 0) -> None:
+        """Replace ``tensor`` on every rank by that of group rank ``src``. Blocks."""
+        dense = _dense(tensor)
+        self._count(dense)
+        dist.broadcast(dense, group=self.group, group_src=src)
+        if dense is not tensor:
+            tensor.copy_(dense)
+
+    def gather_objects(self, item: Any) -> list[Any]:
+        """Return every rank's ``item`` (small, picklable), by rank. For set-up, not for the training loop."""
+        items: list[Any] = [None] * self.world_size
+        dist.all_gather_object(items, item, group=self.group)
+        return items
+
+    def barrier(self) -> None:
+        dist.barrier(group=self.group)
+
+    def _count(self, tensor: torch.Tensor) -> None:
+        self.num_calls += 1
+        self.num_bytes += tensor.numel() * tensor.element_size()
+
+    def __repr__(self) -> str:
+        counted = f"num_calls={self.num_calls}, num_bytes={self.num_bytes}"
+        return f"Comm(rank={self.rank}, world_size={self.world_size}, {counted})"
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor`` itself if its elements fill its memory without holes (in any order of axes), else a copy."""
+    if tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor):
+        return tensor
+    return tensor.contiguous()

@@ -1,0 +1,10 @@
+"""Native wrapper: gradients are synchronised when ``backward()`` returns, as with torch's DDP.
+
+Recognised by nothing in particular: whatever can be called on inputs and fits no other style.
+"""
+
+from __future__ import annotations
+
+from ddp_core.driver import Driver
+
+DRIVER = Driver

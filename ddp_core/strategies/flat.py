@@ -1,0 +1,37 @@
+"""One blocking all-reduce for everything, after backward: latency is paid once, nothing overlaps.
+
+Gradients are copied end to end into one buffer per dtype and device, in registration order, reduced, and
+copied back. The opposite end of the scale from ``naive``; ``bucketed`` lives between the two.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+from torch import nn
+
+from ddp_core.strategy import Strategy, gradient_or_zeros
+from ddp_core.wrapper import DataParallel
+
+
+class Flat(Strategy):
+    def backward_done(self) -> None:
+        by_kind: defaultdict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = defaultdict(list)
+        for parameter in self.parameters:
+            gradient = gradient_or_zeros(parameter)
+            by_kind[gradient.dtype, gradient.device].append(gradient)
+        for gradients in by_kind.values():
+            flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+            self.comm.all_reduce(flat)
+            self.average(flat)
+            for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+                gradient.copy_(mean.view(gradient.shape))
+
+    def __repr__(self) -> str:
+        return "Flat()"
+
+
+def wrap(model: nn.Module, **options: Any) -> DataParallel:
+    return DataParallel(model, Flat(), **options)

@@ -1,0 +1,1 @@
+"""One check per file: a pure function of a recording. The file name is code and name."""

@@ -1,0 +1,63 @@
+"""Initial weights agree: when the first forward has run, every replica holds the same weights, to the byte.
+
+Claim: whatever weights the ranks were built with, the wrapped replicas start from one and the same set. Tested with
+replicas that drew different weights, because equal seeds make a missing broadcast invisible.
+
+Catches: no broadcast at the start; a broadcast of some parameters only; a broadcast into copies that are not trained;
+same-shape parameters registered in another order on one rank, so that the broadcast swaps them.
+
+Blind to: whether the weights that all ranks got are those of rank 0.
+
+Seen in the wild: pytorch/torchtitan#166 (sharding turned off, and with it the initial synchronisation);
+facebookresearch/detr#544. Of 42 public wrappers tried, 10 never made the replicas equal.
+
+Remedy: broadcast every parameter and buffer from rank 0 in the constructor:
+``for t in model.state_dict().values(): dist.broadcast(t, 0)``.
+"""
+
+from __future__ import annotations
+
+from verifier.check import Findings, check
+from verifier.comparison import odd_ones_out
+from verifier.recording import Recording
+from verifier.verdict import Failure
+
+
+@check
+def initial_weights(recording: Recording) -> Findings:
+    scenario = recording.scenario
+    findings = Findings()
+    if scenario.world_size == 1:
+        findings.not_claimed = "one rank has no other to agree with"
+        return findings
+    contract = recording.ranks[0].notes.get("contract", {})
+    if not contract.get("broadcasts_at_start", True) and not scenario.same_start:
+        findings.not_claimed = "the strategy declares broadcasts_at_start=False"
+        return findings
+    for name in recording.parameter_names:
+        tensors = [rank.tensor("weight", -1, name) for rank in recording.ranks]
+        digests = {rank: t.digest for rank, t in enumerate(tensors) if t is not None}
+        if len(digests) < scenario.world_size:
+            findings.blocked = f"only {len(digests)} of {scenario.world_size} ranks recorded their initial weights"
+            continue
+        findings.comparisons += 1
+        odd, majority = odd_ones_out(digests)
+        for rank in odd:
+            standard = "the majority" if majority else "rank 0 (no majority)"
+            findings.failures.append(
+                Failure(
+                    scenario=scenario.name,
+                    rank=rank,
+                    parameter=name,
+                    expected=f"the bytes of {standard}",
+                    observed=f"digest {digests[rank][:16]}",
+                    cause="no_initial_broadcast",
+                    confidence=1.0 if not scenario.same_start else 0.8,
+                    explanation=f"rank {rank} starts with other values of {name} than {standard}",
+                    hint="broadcast all parameters and buffers from rank 0 when wrapping",
+                )
+            )
+    return findings
+
+
+CHECK = initial_weights

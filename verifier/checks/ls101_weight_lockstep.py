@@ -1,0 +1,85 @@
+"""Weight lockstep: after every optimizer step all replicas hold the same weights, to the byte.
+
+Claim: replicas that start equal and apply the same update stay equal, with no rounding to allow for: every rank adds
+the same numbers in the same way. Compared by digest (xxh3_128) of each trainable parameter after each step.
+
+Catches: a parameter or bucket left out of synchronisation; a reduction that gives ranks different results; clipping,
+scaling or skipping a step decided by one rank alone; weights touched outside the optimizer.
+
+Blind to: mistakes that all replicas make alike (a sum where a mean was due, a lost micro-batch): see LS201.
+
+Seen in the wild: microsoft/DeepSpeed#1801 (replicated LayerNorm drifted for days while training BLOOM-176B);
+huggingface/trl#7245 (25 of 25 parameters differed across ranks, CI only looked at the exit code).
+
+Remedy: look at the first step and parameter named; if the parameter's gradient was not synchronised, LS201 says so.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verifier.check import Findings, check
+from verifier.comparison import odd_ones_out
+from verifier.recording import Recording, Tensor
+from verifier.verdict import Failure
+
+
+@check
+def weight_lockstep(recording: Recording) -> Findings:
+    findings = Findings()
+    if recording.scenario.world_size == 1:
+        findings.not_claimed = "one rank has no other to be in lockstep with"
+        return findings
+    for step in recording.steps():
+        failures = [f for name in recording.parameter_names for f in _compare(recording, step, name, findings)]
+        findings.failures += failures
+        if failures:  # later steps only repeat it
+            break
+    return findings
+
+
+def _compare(recording: Recording, step: int, name: str, findings: Findings) -> list[Failure]:
+    tensors = {r.rank: r.tensor("weight", step, name) for r in recording.ranks}
+    present = {rank: t for rank, t in tensors.items() if t is not None}
+    if len(present) < 2:
+        findings.blocked = f"fewer than two ranks recorded their weights after step {step}"
+        return []
+    findings.comparisons += 1
+    odd, majority = odd_ones_out({rank: t.digest for rank, t in present.items()})
+    standard = next(rank for rank in present if rank not in odd)
+    return [_failure(recording, step, name, rank, standard, present, majority) for rank in odd]
+
+
+def _failure(
+    recording: Recording,
+    step: int,
+    name: str,
+    rank: int,
+    standard: int,
+    tensors: dict[int, Tensor],
+    majority: bool,
+) -> Failure:
+    mine, theirs = tensors[rank].values, tensors[standard].values
+    index, expected, observed = None, None, None
+    if mine is not None and theirs is not None and mine.size:
+        differs = mine.view(np.uint8).reshape(mine.size, -1) != theirs.view(np.uint8).reshape(mine.size, -1)
+        flat = int(np.argmax(differs.any(axis=1)))
+        index = [int(i) for i in np.unravel_index(flat, mine.shape)]
+        expected, observed = repr(float(theirs.flat[flat])), repr(float(mine.flat[flat]))
+    among = "" if majority else " (no majority: rank 0 is taken as the standard)"
+    return Failure(
+        scenario=recording.scenario.name,
+        step=step,
+        rank=rank,
+        parameter=name,
+        index=index,
+        expected=expected,
+        observed=observed,
+        cause="replicas_diverged",
+        confidence=1.0,
+        explanation=f"after step {step} rank {rank} holds other bytes of {name} than rank {standard}{among}",
+        hint="see LS201 for the gradient behind it, and LS001 for the start",
+    )
+
+
+CHECK = weight_lockstep

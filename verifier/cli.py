@@ -1,0 +1,237 @@
+"""The command ``lockstep``: flags in, verdict out.
+
+Special here: it imports no torch. The fork server does, and it is started before anything else is parsed or imported
+that can wait, so that the two start-ups overlap. Results go to stdout, progress and errors to stderr. Exit codes: 0
+pass, 1 fail, 2 wrong usage, 3 unknown or our own error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from verifier import catalogue
+from verifier.errors import UnknownName, UsageError
+
+EXIT_CODES = {"pass": 0, "fail": 1, "unknown": 3}
+USAGE = 2
+OUR_ERROR = 3
+
+app = typer.Typer(
+    name="lockstep",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Do N replicas compute what one process would have? Runs a data-parallel strategy on real ranks, records "
+    "what they do, and shows with evidence whether it is right, and if not where and why.",
+    epilog="Exit codes: 0 pass, 1 fail, 2 wrong usage, 3 unknown or our own error.",
+)
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+Format = Literal["text", "json", "junit", "markdown", "html"]
+Plural = Literal["strategies", "checks", "faults", "workloads", "launchers", "situations", "drivers"]
+
+
+@app.command(
+    epilog="Examples:  lockstep verify bucketed   |   lockstep verify mine.py:wrap --world-size 2   |   "
+    "lockstep verify bucketed --fault skipped_bucket",
+)
+def verify(
+    strategy: Annotated[str, typer.Argument(help="a built-in name, path/to/file.py:wrap, or package.module:attribute")],
+    world_size: Annotated[int, typer.Option("--world-size", "-n", help="number of ranks")] = 4,
+    profile: Annotated[
+        Literal["quick", "standard", "thorough"], typer.Option(help="how many situations it is tried in")
+    ] = "standard",
+    check: Annotated[list[str] | None, typer.Option(help="only this check; may be repeated")] = None,
+    workload: Annotated[list[str] | None, typer.Option(help="only this workload; may be repeated")] = None,
+    backend: Annotated[Literal["auto", "gloo", "nccl"], typer.Option()] = "auto",
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option()] = "auto",
+    launcher: Annotated[str, typer.Option(help="how ranks are run: see 'lockstep list launchers'")] = "auto",
+    driver: Annotated[
+        str | None, typer.Option(help="how it is driven; found by looking unless named: see 'lockstep list drivers'")
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option(help="K=V, passed to wrap(); may be repeated")] = None,
+    fault: Annotated[str | None, typer.Option(help="plant this mistake, to see it caught")] = None,
+    seed: Annotated[int, typer.Option(help="of weights, data and delays")] = 0,
+    timeout: Annotated[float, typer.Option(help="seconds for everything")] = 600.0,
+    out: Annotated[Path | None, typer.Option(help="keep recordings and report in this folder")] = None,
+    trust: Annotated[bool, typer.Option("--trust", help="run sent source without a container")] = False,
+    format: Annotated[Format, typer.Option(help="of the result")] = "text",
+    output: Annotated[Path | None, typer.Option(help="write the result there instead of stdout")] = None,
+) -> None:
+    """Try a strategy on real ranks and judge it."""
+    from verifier.naming import parse_strategy
+    from verifier.request import Request
+
+    with _usage_errors():
+        request = Request(
+            strategy=parse_strategy(strategy, parse_options(option or [])),
+            world_size=world_size,
+            profile=profile,
+            checks=tuple(c.upper() for c in check) if check else None,
+            workloads=tuple(workload) if workload else None,
+            backend=backend,
+            device=device,
+            launcher=launcher,
+            driver=driver,
+            fault=fault,
+            seed=seed,
+            timeout_s=timeout,
+            trust=trust,
+        )
+        report = _run(request, out, output)
+    _deliver(report, format, output)
+    raise typer.Exit(EXIT_CODES[report.verdict])
+
+
+@app.command()
+def judge(
+    run_dir: Annotated[Path, typer.Argument(help="a folder made with 'lockstep verify --out'")],
+    format: Annotated[Format, typer.Option(help="of the result")] = "text",
+    output: Annotated[Path | None, typer.Option(help="write the result there instead of stdout")] = None,
+) -> None:
+    """Judge a recording again, without running anything."""
+    from verifier import engine
+
+    with _usage_errors():
+        report = engine.judge(run_dir)
+    _deliver(report, format, output)
+    raise typer.Exit(EXIT_CODES[report.verdict])
+
+
+@app.command("list")
+def list_(what: Annotated[Plural, typer.Argument(help="which catalogue")]) -> None:
+    """What is on offer, a line each."""
+    entries = catalogue.BY_PLURAL[what]
+    names = entries.names()
+    shown = {n: f"{n[:5].upper()} {n[6:]}" for n in names} if what == "checks" else {n: n for n in names}
+    width = max(map(len, shown.values()), default=0)
+    for name in names:
+        typer.echo(f"{shown[name]:<{width}}  {entries.summary(name)}")
+
+
+@app.command()
+def explain(code: Annotated[str, typer.Argument(help="a check such as LS201, or a fault's name")]) -> None:
+    """What a check claims, what it catches, what it is blind to, and how to mend what it finds."""
+    from verifier.explain import explain as text_of
+
+    with _usage_errors():
+        typer.echo(text_of(code), nl=False)
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="port to listen on")] = 8000,
+    data: Annotated[Path, typer.Option(help="where runs and the database are kept")] = Path("lockstep-data"),
+) -> None:
+    """Start the API and a worker: POST /runs, GET /runs/{id}/report."""
+    module = _service()
+    module.serve(host=host, port=port, data_dir=data)
+
+
+@app.command()
+def worker(
+    data: Annotated[Path, typer.Option(help="where runs and the database are kept")] = Path("lockstep-data"),
+) -> None:
+    """Start a worker alone, beside an API that runs elsewhere on the same data."""
+    _service().run_worker(data_dir=data)
+
+
+def _service() -> Any:
+    try:
+        from service import serve as module
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith(("service", "verifier", "ddp_core")):
+            raise
+        _refuse(f"the service needs '{error.name}', which is not installed. Try: pip install 'lockstep-ddp[service]'")
+    return module
+
+
+def parse_options(pairs: list[str]) -> dict[str, Any]:
+    """``["bucket_cap_mb=1", "name=x"]`` as a dict; values are JSON where they can be, else text.
+
+    Raises:
+        UsageError: a pair has no ``=`` or its key is no Python name.
+    """
+    options = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise UsageError(f"'{pair}' is not of the form K=V. Write for example --option bucket_cap_mb=1.")
+        try:
+            options[key] = json.loads(value)
+        except json.JSONDecodeError:
+            options[key] = {"True": True, "False": False, "None": None}.get(value, value)
+    return options
+
+
+def _run(request: Any, out: Path | None, output: Path | None) -> Any:
+    """Refuse what can be refused, then run with a live line on stderr."""
+    from verifier import engine
+
+    engine.plan(request)
+    if output is not None and not output.parent.is_dir():
+        raise UsageError(f"there is no folder '{output.parent}' to write '{output.name}' in.")
+    with contextlib.ExitStack() as stack:
+        launcher = stack.enter_context(engine.start_launcher(request.launcher))
+        folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-")))
+        status = stack.enter_context(errors.status("starting ranks")) if errors.is_terminal else None
+        return engine.run(request, folder, progress=status.update if status is not None else None, launcher=launcher)
+
+
+def _deliver(report: Any, format: Format, output: Path | None) -> None:
+    from verifier import engine
+    from verifier.report import render
+    from verifier.report.text import renderable
+
+    if output is not None:
+        engine.write_atomically(output, render(report, format))
+    elif format == "text" and sys.stdout.isatty():
+        Console(highlight=False).print(renderable(report))
+    else:
+        sys.stdout.write(render(report, format))
+
+
+@contextlib.contextmanager
+def _usage_errors() -> Iterator[None]:
+    """One sentence and exit code 2 for their mistakes; a plain word and 3 for ours; 130 for Ctrl-C."""
+    from verifier.launcher import LaunchError
+
+    try:
+        yield
+    except (UsageError, UnknownName) as error:
+        _refuse(str(error))
+    except ValidationError as error:
+        _refuse(
+            "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {e['input']!r})" for e in error.errors())
+        )
+    except LaunchError as error:
+        errors.print(f"lockstep: {error}", markup=False)
+        raise typer.Exit(OUR_ERROR) from None
+    except OSError as error:
+        errors.print(f"lockstep: {error.strerror}: {error.filename}", markup=False)
+        raise typer.Exit(OUR_ERROR) from None
+
+
+def _refuse(message: str) -> Any:
+    errors.print(f"lockstep: {message}", markup=False)
+    raise typer.Exit(USAGE)
+
+
+def main() -> None:
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Comparing tensors: what counts as equal, and by how much something is off. Pure numpy.
+
+Special here: there is no default tolerance. Either arithmetic was exact and equal means equal, or a bound follows
+from the dtype and is reported beside the error as *margin* (error / bound; at most 1 passes).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+# In float64 honest strategies agree with the single process to about 1e-13 of the largest gradient of a tensor
+# (a few hundred additions of unit roundoff 1.1e-16), wrong ones are off by 1e-6 and more. The bound lies between.
+FLOAT64_BOUND = 1e-10
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How ``observed`` differs from ``expected``. ``margin`` is the largest error over the bound (inf: no bound)."""
+
+    margin: float
+    index: tuple[int, ...]  # of the largest error
+    expected: float
+    observed: float
+
+    @property
+    def equal(self) -> bool:
+        return self.margin <= 1
+
+
+def compare(observed: np.ndarray, expected: np.ndarray, bound: float) -> Difference:
+    """Largest error of ``observed`` against ``expected``, element by element, same shape.
+
+    ``bound`` is absolute; 0 asks for equality of numbers. Anything that is not finite is infinitely wrong, unless it
+    is expected.
+    """
+    if observed.size == 0:
+        return Difference(0.0, (), 0.0, 0.0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(observed.astype(np.float64) - expected.astype(np.float64))
+    error = np.where(np.isnan(error), np.inf, error)
+    error[(observed == expected) | (np.isnan(observed) & np.isnan(expected))] = 0.0
+    worst = np.unravel_index(int(np.argmax(error)), error.shape)
+    largest = float(error[worst])
+    if largest == 0:
+        margin = 0.0
+    else:
+        margin = largest / bound if bound > 0 else float("inf")
+    return Difference(margin, tuple(int(i) for i in worst), float(expected[worst]), float(observed[worst]))
+
+
+def bound_exact(magnitude: float, world_size: int) -> float:
+    """0 where dividing by the world size and multiplying by its float32 reciprocal agree; else a rounding bound.
+
+    torch's DDP multiplies by 1/W, which is inexact for W = 7, 13, 14, 15, ... Then each of W terms is rounded twice
+    and W - 1 additions once each: at most (W + 1) unit roundoffs of ``magnitude``, the largest mean over ranks of
+    the absolute local gradients (Higham, "Accuracy and Stability of Numerical Algorithms", section 4.2).
+    """
+    return 0.0 if reciprocal_is_exact(world_size) else (world_size + 1) * 2.0**-24 * magnitude
+
+
+def bound_float64(expected: np.ndarray) -> float:
+    """The bound for a gradient computed in float64, relative to its largest element."""
+    largest = float(np.abs(expected).max()) if expected.size else 0.0
+    return FLOAT64_BOUND * max(largest, 1e-30)
+
+
+def reciprocal_is_exact(world_size: int) -> bool:
+    """Does ``(n * W) * fl32(1 / W)`` always round back to n?  It does if fl32(1/W)*W is within 2**-25 of 1."""
+    return abs(Fraction(float(np.float32(1) / np.float32(world_size))) * world_size - 1) <= Fraction(1, 2**25)
+
+
+def odd_ones_out(digests: Mapping[int, str]) -> tuple[list[int], bool]:
+    """Ranks whose digest is not the majority's, and whether there was a majority at all.
+
+    With no majority (a tie, or all different) rank 0 is taken as the standard.
+    """
+    counts = Counter(digests.values()).most_common()
+    if len(counts) == 1:
+        return [], True
+    majority = len(counts) == 1 or counts[0][1] > counts[1][1]
+    standard = counts[0][0] if majority else digests[min(digests)]
+    return [rank for rank, digest in sorted(digests.items()) if digest != standard], majority

@@ -1,0 +1,150 @@
+"""From a wrong number to a cause: patterns of observed against expected, each with a name that stays.
+
+Special here: a cause is only named when the *whole tensor* fits its pattern, and confidence is lowered where another
+cause could look the same. When nothing fits, the cause is None: better no name than a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+# The payloads that verifier.observer writes into tensors in flight (kept here too: judging imports no torch).
+POISON = {"float32": (np.uint32, 0x7FC0DEAD), "float64": (np.uint64, 0x7FF80000DEADDEAD)}
+
+
+@dataclass(frozen=True)
+class Cause:
+    name: str
+    confidence: float
+    explanation: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class GradientEvidence:
+    """A wrong gradient and what is known around it. Arrays have the parameter's shape."""
+
+    observed: np.ndarray
+    expected: np.ndarray
+    world_size: int
+    num_micro_batches: int
+    poisoned: bool
+    rank: int
+    local: Mapping[int, np.ndarray]  # each rank's own gradient before synchronisation, where known
+    contains: str | None = None  # tagged gradients: what the observed values decode to
+
+
+def diagnose(evidence: GradientEvidence) -> Cause | None:
+    """The first cause whose pattern fits the whole tensor."""
+    for pattern in _PATTERNS:
+        cause = pattern(evidence)
+        if cause is not None:
+            return cause
+    return None
+
+
+def _close(a: np.ndarray, b: np.ndarray) -> bool:
+    scale = max(float(np.abs(b).max()) if b.size else 0.0, 1e-30)
+    return bool(np.all(np.isfinite(a)) and np.all(np.abs(a - b) <= 1e-9 * scale))
+
+
+def _early_read(e: GradientEvidence) -> Cause | None:
+    if not np.isnan(e.observed).any() or np.isnan(e.expected).any():
+        return None
+    kind = POISON.get(str(e.observed.dtype))
+    certain = False
+    if kind is not None:
+        bits = np.ascontiguousarray(e.observed).view(kind[0])
+        certain = bool((bits == kind[1]).any())
+    if not (certain or e.poisoned):
+        return None
+    return Cause(
+        "read_before_wait",
+        1.0 if certain else 0.7,
+        "the gradient holds the marker that fills a tensor while its collective is in flight: it was read, or copied, "
+        "before the collective was waited for",
+        "call work.wait() before reading, averaging or copying what the collective works on",
+    )
+
+
+def _missing_average(e: GradientEvidence) -> Cause | None:
+    if e.world_size == 1 or not _close(e.observed, e.expected * e.world_size):
+        return None
+    return Cause(
+        "missing_average",
+        1.0 if e.world_size != e.num_micro_batches else 0.6,
+        f"every element is {e.world_size} times what it should be, and there are {e.world_size} ranks: "
+        "gradients were summed and not averaged",
+        "divide by the world size after the all-reduce, or use ReduceOp.AVG",
+    )
+
+
+def _averaged_twice(e: GradientEvidence) -> Cause | None:
+    if e.world_size == 1 or not _close(e.observed * e.world_size, e.expected):
+        return None
+    return Cause(
+        "averaged_twice",
+        1.0 if e.world_size != e.num_micro_batches else 0.6,
+        f"every element is 1/{e.world_size} of what it should be, and there are {e.world_size} ranks",
+        "divide by the world size once: in the loss, before the all-reduce or after it",
+    )
+
+
+def _accumulation_scale(e: GradientEvidence) -> Cause | None:
+    k = e.num_micro_batches
+    if k > 1 and _close(e.observed, e.expected * k):
+        return Cause(
+            "missing_accumulation_average",
+            0.9,
+            f"every element is {k} times what it should be, and there are {k} micro-batches",
+            "divide the loss by the number of micro-batches",
+        )
+    return None
+
+
+def _own_value(e: GradientEvidence) -> Cause | None:
+    if e.rank in e.local and _close(e.observed, e.local[e.rank]):
+        return Cause(
+            "not_synchronised",
+            1.0,
+            f"rank {e.rank} holds exactly its own local gradient: this parameter's gradient was never reduced",
+            "make sure that every parameter is in some collective, and that the result is written back to .grad",
+        )
+    return None
+
+
+def _another_ranks_value(e: GradientEvidence) -> Cause | None:
+    for rank, local in e.local.items():
+        if rank != e.rank and _close(e.observed, local):
+            return Cause(
+                "one_ranks_gradient",
+                0.95,
+                f"every element is rank {rank}'s local gradient: gradients were copied from it, not averaged",
+                "use all_reduce, not broadcast, for gradients",
+            )
+    return None
+
+
+def _another_parameter(e: GradientEvidence) -> Cause | None:
+    if e.contains is None:
+        return None
+    return Cause(
+        "another_parameters_gradient",
+        1.0,
+        f"different parameters were added up: {e.contains}",
+        "fix on every rank, before backward, which gradients share a bucket and in which order; never by arrival",
+    )
+
+
+_PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
+    _early_read,
+    _own_value,
+    _missing_average,
+    _averaged_twice,
+    _accumulation_scale,
+    _another_ranks_value,
+    _another_parameter,
+)

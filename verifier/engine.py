@@ -1,0 +1,175 @@
+"""Launch, record, judge: from a request to a report.
+
+Special here: the three stages meet only through the folder on disk. ``judge`` takes the folder of a run made
+yesterday, or on another machine, exactly as it takes the one just made.
+
+    OUT/request.json   OUT/scenarios/<name>/...   OUT/report.json (written last, whole or not at all)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from verifier import catalogue
+from verifier.check import load_checks, run_check
+from verifier.errors import UsageError
+from verifier.launcher import Launcher, LaunchError
+from verifier.recording import Recording
+from verifier.report.build import build_report
+from verifier.report.model import Report
+from verifier.request import FromFile, Request, Source
+from verifier.scenario import Scenario
+from verifier.situation import plan as plan_scenarios
+
+Progress = Callable[[str], None]
+
+
+def plan(request: Request) -> list[Scenario]:
+    """The scenarios that ``run`` would run. Fast, starts nothing, imports no torch.
+
+    Raises:
+        UsageError: the request cannot be carried out; the message names the value, the rule and the remedy.
+    """
+    scenarios = plan_scenarios(request)
+    if isinstance(request.strategy, FromFile) and not Path(request.strategy.path).is_file():
+        raise UsageError(
+            f"there is no file '{request.strategy.path}'. Give the path of a Python file, then ':attribute'."
+        )
+    if isinstance(request.strategy, Source) and not request.trust:
+        raise UsageError(
+            "source sent along runs only where ranks are contained, and the local launcher does not contain them. "
+            "If you trust this code with this machine, say so: --trust."
+        )
+    return scenarios
+
+
+def start_launcher(name: str = "auto") -> Launcher:
+    """Make a launcher; 'auto' is the best one here. It begins to warm up at once, in the background."""
+    launcher: Launcher = catalogue.LAUNCHERS.load("local" if name == "auto" else name).LAUNCHER()
+    return launcher
+
+
+def run(
+    request: Request, out_dir: Path, *, progress: Progress | None = None, launcher: Launcher | None = None
+) -> Report:
+    """Carry out ``request``; leave recordings and report in ``out_dir``; return the report.
+
+    Blocks. ``progress`` is told what is being done, in words. A ``launcher`` given is used and not closed.
+
+    Raises:
+        UsageError: as ``plan``.
+        LaunchError: ranks could not be started at all.
+    """
+    tell = progress or (lambda text: None)
+    scenarios = plan(request)
+    begun = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        if launcher is None:
+            launcher = stack.enter_context(start_launcher(request.launcher))
+        _prepare(out_dir, request)
+        for number, scenario in enumerate(scenarios, 1):
+            left = request.timeout_s - (time.monotonic() - begun)
+            if left <= 0:
+                break
+            tell(f"scenario {number} of {len(scenarios)}: {scenario.name} on {scenario.world_size} ranks")
+            if not _run_scenario(launcher, scenario, out_dir, min(left, scenario.timeout_s)):
+                break
+    tell("judging")
+    return judge(out_dir, total_s=time.monotonic() - begun)
+
+
+def _run_scenario(launcher: Launcher, scenario: Scenario, out_dir: Path, timeout_s: float) -> bool:
+    """Run one scenario and file how it ended. False: nothing that comes after it can do better."""
+    folder = out_dir / "scenarios" / scenario.name
+    scenario.save(folder)
+    begun = time.monotonic()
+    ended = launcher.run(scenario, folder, timeout_s)
+    ended["seconds"] = round(time.monotonic() - begun, 4)
+    write_atomically(folder / "launch.json", json.dumps(ended, indent=1))
+    outcomes = [rank.outcome or {} for rank in Recording.load(folder).ranks]
+    return not all(outcome.get("when") == "on import" for outcome in outcomes)
+
+
+def _prepare(out_dir: Path, request: Request) -> None:
+    """Make ``out_dir`` hold this run and nothing else; refuse a folder that holds something that is not a run."""
+    if out_dir.exists() and any(out_dir.iterdir()) and not (out_dir / "request.json").exists():
+        raise UsageError(
+            f"'{out_dir}' holds files that are not a Lockstep run. Choose an empty or new folder for --out."
+        )
+    shutil.rmtree(out_dir / "scenarios", ignore_errors=True)
+    (out_dir / "report.json").unlink(missing_ok=True)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    write_atomically(out_dir / "request.json", request.model_dump_json(indent=1))
+
+
+def judge(out_dir: Path, *, total_s: float | None = None) -> Report:
+    """Judge the recordings in ``out_dir`` and write ``report.json`` there.
+
+    Raises:
+        UsageError: ``out_dir`` holds no run.
+    """
+    request_file = out_dir / "request.json"
+    if not request_file.is_file():
+        raise UsageError(f"'{out_dir}' holds no run: there is no request.json in it. Give a folder made by --out.")
+    request = Request.model_validate_json(request_file.read_text(encoding="utf-8"))
+    begun = time.monotonic()
+    scenarios = plan_scenarios(request)
+    recordings = list(_load(out_dir, scenarios))
+    results = [run_check(check, recordings) for check in load_checks(request.checks)]
+    judging_s = time.monotonic() - begun
+    report = build_report(request, scenarios, recordings, results, judging_s=judging_s, total_s=total_s)
+    write_atomically(out_dir / "report.json", report.to_json())
+    return report
+
+
+def _load(out_dir: Path, scenarios: list[Scenario]) -> Iterator[Recording]:
+    for scenario in scenarios:
+        folder = out_dir / "scenarios" / scenario.name
+        if (folder / "launch.json").exists():
+            yield Recording.load(folder)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write ``path`` whole or not at all: a reader never sees half a file, and neither does a machine that crashed."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def verify(strategy: Any = "bucketed", *, out: str | Path | None = None, **settings: Any) -> Report:
+    """Verify a strategy from Python: ``verify("bucketed", world_size=4).verdict``.
+
+    Args:
+        strategy: a built-in name, ``"path/to/file.py:wrap"``, ``"module:attribute"``, or a function or class that is
+            importable by module and name.
+        out: where recordings go; a temporary folder, removed afterwards, by default.
+        settings: the other fields of ``verifier.request.Request``.
+
+    Raises:
+        UsageError: the request cannot be carried out.
+    """
+    from verifier.naming import parse_strategy
+
+    request = Request(strategy=parse_strategy(strategy, settings.pop("options", {})), **settings)
+    if out is not None:
+        return run(request, Path(out))
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
+        return run(request, Path(folder))
+
+
+__all__ = ["LaunchError", "Report", "UsageError", "judge", "plan", "run", "start_launcher", "verify"]

@@ -1,0 +1,39 @@
+"""What a launcher is: something that brings N rank processes to life for a scenario, and says how each one ended.
+
+Special here: a launcher moves no data and judges nothing. Ranks write their recordings into the scenario's folder;
+what the launcher knows, and they cannot (who was killed, who hung, where each one stood), goes into ``launch.json``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from verifier.scenario import Scenario
+
+
+class LaunchError(RuntimeError):
+    """The launcher itself could not do its work. Our fault or the machine's, never the strategy's."""
+
+
+class Launcher(Protocol):
+    """Runs scenarios, one at a time. May be kept and used again."""
+
+    def run(self, scenario: Scenario, folder: Path, timeout_s: float) -> dict[str, Any]:
+        """Run all ranks and the reference of ``scenario``, which is saved in ``folder``; block until all have ended.
+
+        Returns ``{"members": [{name, ended, exit_code, signal, board, stack, output}, ...]}``.
+
+        Raises:
+            LaunchError: ranks could not be started or watched.
+        """
+
+    def close(self) -> None:
+        """End every process that this launcher started."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

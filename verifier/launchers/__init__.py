@@ -1,0 +1,1 @@
+"""One launcher per file: how N rank processes come to run."""

@@ -1,0 +1,60 @@
+"""Reading tagged payloads: which ranks' elements a collective laid on top of one another.
+
+Special here: this is what turns "the number is wrong" into "element 0 of `north.weight` on rank 1 was added to
+element 0 of `east.weight` of rank 0". Pure; used where a verdict is explained, not where it is reached.
+"""
+
+from __future__ import annotations
+
+from verifier.recording import REDUCTIONS, Recording
+from verifier.tags import Segment, TagBook
+
+
+def tag_book(recording: Recording) -> TagBook | None:
+    """The codes of this recording's parameters; None if its gradients were not tagged."""
+    if not recording.scenario.tagged:
+        return None
+    for rank in [*([recording.reference] if recording.reference else []), *recording.ranks]:
+        entries = rank.notes.get("parameters")
+        if entries:
+            return TagBook([(e["name"], e["numel"]) for e in entries], recording.scenario.world_size)
+    return None
+
+
+def partners(recording: Recording, rank: int, step: int, name: str, element: int) -> str | None:
+    """What every rank brought to the reduction of ``name[element]`` as rank ``rank`` issued it.
+
+    None where it cannot be told, or where all ranks brought the same.
+    """
+    book = tag_book(recording)
+    if book is None:
+        return None
+    for mine in recording.ranks[rank].collectives:
+        if mine.step != step or mine.op not in REDUCTIONS or mine.payload is None:
+            continue
+        place = _place_of(book.decode(mine.payload, rank) or [], name, element)
+        if place is None:
+            continue
+        brought = {}
+        for other in recording.ranks:
+            theirs = next((c for c in other.collectives if c.seq == mine.seq and c.group == mine.group), None)
+            if theirs is not None and theirs.payload is not None:
+                brought[other.rank] = _element_at(book.decode(theirs.payload, other.rank) or [], place)
+        if len(set(brought.values())) < 2:
+            return None
+        return " + ".join(f"rank {r}'s {what or 'something else'}" for r, what in sorted(brought.items()))
+    return None
+
+
+def _place_of(parts: list[Segment], name: str, element: int) -> int | None:
+    for part in parts:
+        if part.name == name and part.start <= element < part.stop:
+            return part.offset + element - part.start
+    return None
+
+
+def _element_at(parts: list[Segment], place: int) -> str | None:
+    for part in parts:
+        if part.offset <= place < part.offset + part.stop - part.start:
+            return f"{part.name}[{part.start + place - part.offset}]"
+    return None

@@ -1,0 +1,53 @@
+"""The pytest plugin: a fixture ``lockstep`` that verifies a strategy inside a test suite.
+
+    def test_mine(lockstep):
+        lockstep.verify(my_wrap, world_size=2).assert_pass()
+
+Special here: one fork server per test process serves all tests that use the fixture, so that each pays for its ranks
+and not for importing torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from verifier.launcher import Launcher
+    from verifier.report.model import Report
+
+
+class Lockstep:
+    """What the fixture gives: ``verify`` with a warm launcher; recordings go to the test's own folder."""
+
+    def __init__(self, launcher: Launcher, folder: Path) -> None:
+        self.launcher, self.folder, self._count = launcher, folder, 0
+
+    def verify(self, strategy: Any, *, out: Path | None = None, **settings: Any) -> Report:
+        """As ``verifier.verify``; the profile is ``quick`` unless given."""
+        from verifier import engine
+        from verifier.naming import parse_strategy
+        from verifier.request import Request
+
+        self._count += 1
+        settings.setdefault("profile", "quick")
+        request = Request(strategy=parse_strategy(strategy, settings.pop("options", {})), **settings)
+        return engine.run(request, out or self.folder / f"lockstep-{self._count}", launcher=self.launcher)
+
+
+@pytest.fixture(scope="session")
+def lockstep_launcher() -> Iterator[Launcher]:
+    """The fork server that this test process's verifications share."""
+    from verifier.engine import start_launcher
+
+    with start_launcher() as launcher:
+        yield launcher
+
+
+@pytest.fixture
+def lockstep(lockstep_launcher: Launcher, tmp_path: Path) -> Lockstep:
+    """Verify strategies from a test: ``lockstep.verify(my_wrap, world_size=2).assert_pass()``."""
+    return Lockstep(lockstep_launcher, tmp_path)

@@ -1,0 +1,179 @@
+"""From judged recordings to a report: the facts around the verdicts, gathered. Pure but for reading versions."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from verifier.naming import describe
+from verifier.recording import Recording
+from verifier.report.model import RankOutcome, Repeat, Report, ScenarioResult
+from verifier.request import Request
+from verifier.scenario import Scenario
+from verifier.verdict import CheckResult, combine
+
+MAX_TIMELINE = 400
+
+
+def build_report(
+    request: Request,
+    scenarios: Sequence[Scenario],
+    recordings: Sequence[Recording],
+    checks: list[CheckResult],
+    *,
+    judging_s: float,
+    total_s: float | None,
+) -> Report:
+    verdict = combine(check.verdict for check in checks if check.claimed)
+    results = [_scenario_result(recording) for recording in recordings]
+    problems = _problems(scenarios, results)
+    if verdict == "pass" and problems:
+        verdict = "unknown"
+    report = Report(
+        verdict=verdict,
+        strategy={**request.strategy.model_dump(exclude={"files"}), "as_typed": describe(request.strategy)},
+        request=request.model_dump(mode="json"),
+        scenarios=results,
+        environment=_environment(),
+        checks=checks,
+        problems=problems,
+        communication=_communication(recordings),
+        timings={
+            "judging_s": round(judging_s, 4),
+            "total_s": None if total_s is None else round(total_s, 3),
+            "scenarios_s": {result.name: result.seconds for result in results},
+            "observer_s": round(_observer_seconds(recordings), 4),
+        },
+        repeat=Repeat(command=repeat_command(request)),
+    )
+    report.summary = summarise(report)
+    return report
+
+
+def summarise(report: Report) -> str:
+    """One sentence: the verdict, and the most telling reason for it."""
+    name, world_size = report.strategy["as_typed"], report.request["world_size"]
+    if report.verdict == "pass":
+        comparisons = sum(check.comparisons for check in report.checks)
+        return f"{name}: {world_size} replicas compute what one process would have ({comparisons} comparisons)."
+    if report.verdict == "fail":
+        failed = [check for check in report.checks if check.verdict == "fail"]
+        first = max((f for check in failed for f in check.failures), key=lambda f: f.confidence)
+        codes = ", ".join(check.code for check in failed)
+        return f"{name}: not what one process would have computed ({codes}): {first.explanation}."
+    reasons = report.problems or [f"{c.code}: {c.why}" for c in report.checks if c.why] or ["nothing was compared"]
+    return f"{name}: no verdict: {reasons[0].splitlines()[0]}"
+
+
+def _scenario_result(recording: Recording) -> ScenarioResult:
+    scenario = recording.scenario
+    members = {member["name"]: member for member in recording.launch.get("members", [])}
+    outcomes = [_rank_outcome(recording, rank, members.get(f"rank {rank}", {})) for rank in range(scenario.world_size)]
+    first = recording.ranks[0]
+    return ScenarioResult(
+        name=scenario.name,
+        workload=scenario.workload,
+        world_size=scenario.world_size,
+        num_steps=scenario.num_steps,
+        num_micro_batches=scenario.num_micro_batches,
+        driver=first.notes.get("driver"),
+        complete=recording.complete,
+        seconds=recording.launch.get("seconds", 0.0),
+        ranks=outcomes,
+        losses=[first.losses[step] for step in sorted(first.losses)],
+        evaluation=first.notes.get("evaluation", {}),
+        timeline=_timeline(recording),
+    )
+
+
+def _rank_outcome(recording: Recording, rank: int, member: dict[str, Any]) -> RankOutcome:
+    outcome = recording.ranks[rank].outcome
+    shown = {"stack": member.get("stack"), "output": member.get("output")}
+    if outcome is not None and outcome["status"] == "completed":
+        return RankOutcome(rank=rank, status="completed", output=member.get("output"))
+    if outcome is not None:
+        return RankOutcome(rank=rank, status="raised", detail=outcome["detail"], output=member.get("output"))
+    doing = member.get("board") or "it had not reached its first collective"
+    ended = member.get("ended")
+    if ended:
+        hung = ended.startswith("hung")
+        return RankOutcome(
+            rank=rank, status="hung" if hung else "stopped", detail=f"{ended}; last seen: {doing}", **shown
+        )
+    how = f"killed by {member['signal']}" if member.get("signal") else f"exit code {member.get('exit_code')}"
+    return RankOutcome(rank=rank, status="died", detail=f"{how}; last seen: {doing}", **shown)
+
+
+def _problems(scenarios: Sequence[Scenario], results: Sequence[ScenarioResult]) -> list[str]:
+    """Why a verdict may be missing: which rank of which scenario did not come to its end, and how."""
+    problems = []
+    for result in results:
+        told = [rank for rank in result.ranks if rank.status in ("died", "hung", "raised")]
+        problems += [
+            f"{result.name}: rank {rank.rank} {rank.status}: {(rank.detail or '').splitlines()[-1]}"
+            for rank in told or [rank for rank in result.ranks if rank.status != "completed"]
+        ]
+    missing = [s.name for s in scenarios if s.name not in {r.name for r in results}]
+    if missing:
+        problems.append(f"not run: {', '.join(missing)}")
+    return problems
+
+
+def _timeline(recording: Recording) -> list[dict[str, Any]]:
+    """The last step's collectives on every rank, in milliseconds from the first of them."""
+    last = max((c.step for rank in recording.ranks for c in rank.collectives), default=-1)
+    chosen = [(r.rank, c) for r in recording.ranks for c in r.collectives if c.step == last and c.landed is not None]
+    start = min((c.issued for _, c in chosen), default=0.0)
+    return [
+        {
+            "rank": rank,
+            "seq": c.seq,
+            "op": c.describe(),
+            "phase": c.phase,
+            "start_ms": round((c.issued - start) * 1e3, 3),
+            "end_ms": round(((c.landed or c.issued) - start) * 1e3, 3),
+        }
+        for rank, c in chosen[:MAX_TIMELINE]
+    ]
+
+
+def _communication(recordings: Sequence[Recording]) -> dict[str, Any]:
+    """Calls and bytes that rank 0 issued in training steps, wrapping left out, over all scenarios."""
+    issued = [c for r in recordings for c in r.ranks[0].collectives if c.step >= 0]
+    calls: Counter[str] = Counter(c.op.strip("_") for c in issued)
+    return {"rank": 0, "calls": len(issued), "bytes": sum(c.num_bytes for c in issued), "by_op": dict(calls)}
+
+
+def _observer_seconds(recordings: Sequence[Recording]) -> float:
+    return sum(float(r.ranks[0].notes.get("observer", {}).get("s", 0.0)) for r in recordings)
+
+
+def _environment() -> dict[str, Any]:
+    return {
+        "lockstep": importlib.metadata.version("lockstep-ddp"),
+        "torch": importlib.metadata.version("torch"),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "num_cpus": os.cpu_count(),
+        "backend": "gloo",
+        "device": "cpu",
+        "launcher": "local",
+    }
+
+
+def repeat_command(request: Request) -> str:
+    """The command that asks for the same thing again."""
+    words = ["lockstep", "verify", describe(request.strategy), "--world-size", str(request.world_size)]
+    words += ["--profile", request.profile, "--seed", str(request.seed)]
+    for flag, values in (("--workload", request.workloads), ("--check", request.checks)):
+        words += [word for value in values or () for word in (flag, value)]
+    for key, value in request.strategy.options.items():
+        words += ["--option", f"{key}={value}"]
+    for flag, named in (("--fault", request.fault), ("--driver", request.driver)):
+        words += [flag, named] if named is not None else []
+    return shlex.join(words)

@@ -1,0 +1,127 @@
+"""The report for a terminal: a table of checks, then what failed, where, why, and what to do about it."""
+
+from __future__ import annotations
+
+import io
+from itertools import groupby
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from verifier.report.model import Report, ScenarioResult
+from verifier.verdict import CheckResult, Failure
+
+COLOURS = {"pass": "green", "fail": "bold red", "unknown": "yellow"}
+WIDTH = 110
+
+
+def render(report: Report) -> str:
+    """Plain text, no colours, at most WIDTH columns."""
+    out = io.StringIO()
+    Console(file=out, width=WIDTH, no_color=True, highlight=False, legacy_windows=False).print(renderable(report))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def renderable(report: Report) -> RenderableType:
+    """The same for a terminal with colours."""
+    parts: list[RenderableType] = [_headline(report), "", _table(report.checks)]
+    for check in report.checks:
+        if check.verdict == "fail":
+            parts += ["", *_failed_check(check)]
+        elif check.verdict == "unknown" and check.claimed:
+            parts += ["", f"{check.code} {check.name}: {escape(check.why or 'unknown')}"]
+    parts += _incomplete(report)
+    for scenario in report.scenarios:
+        parts += _figures(scenario)
+    parts += ["", Text.assemble("Verdict: ", (report.verdict, COLOURS[report.verdict]))]
+    parts.append(Text(report.summary))
+    if report.verdict != "pass" and report.repeat is not None:
+        parts.append(Text(f"Repeat it: {report.repeat.command}"))
+    return Group(*parts)
+
+
+def _headline(report: Report) -> Text:
+    request, environment = report.request, report.environment
+    faulty = f" with fault {request['fault']}" if request.get("fault") else ""
+    drivers = ", ".join(sorted({s.driver for s in report.scenarios if s.driver})) or "none found"
+    return Text(
+        f"{report.strategy['as_typed']}{faulty}: world size {request['world_size']}, profile {request['profile']}, "
+        f"driver {drivers}, torch {environment.get('torch')}, {environment.get('backend')} on "
+        f"{environment.get('device')}"
+    )
+
+
+def _table(checks: list[CheckResult]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for heading, justify in (("check", "left"), ("", "left"), ("verdict", "left"), ("compared", "right")):
+        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("failed", justify="right", no_wrap=True)
+    table.add_column("margin", justify="right", no_wrap=True)
+    for check in checks:
+        verdict = Text(check.verdict, style=COLOURS[check.verdict]) if check.claimed else Text("not claimed")
+        margin = "" if check.margin is None else f"{check.margin:.2g}"
+        table.add_row(check.code, check.name, verdict, str(check.comparisons), str(check.failed), margin)
+    return table
+
+
+def _failed_check(check: CheckResult) -> list[RenderableType]:
+    parts: list[RenderableType] = [Text(f"{check.code} {check.name}: {check.failed} of {check.comparisons}", "bold")]
+    for (cause, scenario), group in groupby(check.failures, key=lambda f: (f.cause, f.scenario)):
+        failures = list(group)
+        first = failures[0]
+        named = f"{cause} (confidence {first.confidence:g})" if cause else "no known pattern"
+        body = [Text(f"cause: {named}, in scenario {scenario}"), Text(_place(first)), Text(f"why: {first.explanation}")]
+        if first.hint:
+            body.append(Text(f"fix: {first.hint}"))
+        if len(failures) > 1:
+            body.append(Text("also: " + "; ".join(_short(f) for f in failures[1:4]), overflow="fold"))
+        parts.append(Padding(Group(*body), (0, 0, 0, 2)))
+    if check.failed > len(check.failures):
+        parts.append(f"  and {check.failed - len(check.failures)} more")
+    return parts
+
+
+def _place(failure: Failure) -> str:
+    where = _short(failure)
+    if failure.expected is not None:
+        return f"at {where}: expected {failure.expected}, observed {failure.observed}"
+    return f"at {where}"
+
+
+def _short(failure: Failure) -> str:
+    parts = [f"step {failure.step}"] if failure.step is not None else []
+    parts += [f"rank {failure.rank}"] if failure.rank is not None else []
+    if failure.bucket is not None:
+        parts.append(f"collective {failure.bucket}")
+    if failure.parameter is not None:
+        parts.append(failure.parameter + (str(failure.index) if failure.index else ""))
+    return ", ".join(parts)
+
+
+def _incomplete(report: Report) -> list[RenderableType]:
+    """What became of ranks that did not come to their end: said once per way of ending."""
+    parts: list[RenderableType] = []
+    told: set[str] = set()
+    for scenario in report.scenarios:
+        for rank in scenario.ranks:
+            if rank.status == "completed" or (rank.detail or "") in told:
+                continue
+            told.add(rank.detail or "")
+            parts += ["", Text(f"{scenario.name}, rank {rank.rank} {rank.status}:", "bold")]
+            parts.append(Padding(Text(rank.detail or ""), (0, 0, 0, 2)))
+            if rank.stack:
+                parts.append(Padding(Text(rank.stack.rstrip()), (0, 0, 0, 2)))
+            if rank.output and rank.status != "raised":
+                parts.append(Padding(Text("it printed:\n" + rank.output.rstrip()[-2000:]), (0, 0, 0, 2)))
+    return parts
+
+
+def _figures(scenario: ScenarioResult) -> list[RenderableType]:
+    if not scenario.evaluation:
+        return []
+    figures = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in scenario.evaluation.items())
+    losses = f"loss {scenario.losses[0]:.4g} -> {scenario.losses[-1]:.4g} in {scenario.num_steps} steps, "
+    return ["", Text(f"{scenario.name}: {losses if scenario.losses else ''}{figures}")]

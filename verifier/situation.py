@@ -1,0 +1,141 @@
+"""Situations: the conditions under which every strategy is tried, and which of them a profile includes.
+
+Special here: planning is pure and torch-free. Everything that cannot work (an unknown name, a batch that the ranks
+cannot share) is refused in ``plan`` before any process exists.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from verifier import catalogue
+from verifier.errors import UnknownName, UsageError
+from verifier.request import MAX_WORLD_SIZE, Builtin, Request
+from verifier.scenario import Scenario
+
+PROFILES = ("quick", "standard", "thorough")
+SEEDS_PER_SITUATION = {"quick": 1, "standard": 1, "thorough": 3}
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Conditions for one scenario. ``since`` is the smallest profile that includes it; None: only by workload name.
+
+    The batch is given per rank and micro-batch, or, where the learning task fixes it, for all ranks together.
+    """
+
+    since: str | None
+    workload: str
+    samples_per_micro_batch: int = 4
+    samples_per_step: int | None = None
+    order: int = 50  # reports show lower ones first: what is simple before what builds on it
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    def scenario(self, name: str, situation: str, request: Request, seed: int) -> Scenario:
+        num_micro_batches = self.fields.get("num_micro_batches", 1)
+        size = self.samples_per_micro_batch
+        if self.samples_per_step is not None:
+            size = share(self.workload, self.samples_per_step, request.world_size, num_micro_batches)
+        return Scenario(
+            name=name,
+            situation=situation,
+            workload=self.workload,
+            strategy=request.strategy,
+            world_size=request.world_size,
+            samples_per_micro_batch=size,
+            seed=(seed ^ zlib.crc32(situation.encode())) % 2**31,
+            driver=request.driver,
+            fault=request.fault,
+            timeout_s=request.timeout_s,
+            **self.fields,
+        )
+
+
+def share(workload: str, samples: int, world_size: int, num_micro_batches: int) -> int:
+    """Samples per micro-batch when ``samples`` are shared out equally.
+
+    Raises UsageError if they cannot be.
+    """
+    parts = world_size * num_micro_batches
+    if samples % parts:
+        good = [str(n) for n in range(1, MAX_WORLD_SIZE + 1) if samples % (n * num_micro_batches) == 0]
+        raise UsageError(
+            f"workload '{workload}' cannot be split over a world size of {world_size}: its {samples} samples a step "
+            f"do not divide by {parts}. Choose a world size of {', '.join(good)}."
+        )
+    return samples // parts
+
+
+def plan(request: Request) -> list[Scenario]:
+    """The scenarios that answer ``request``, in the order in which they are run.
+
+    Raises:
+        UsageError: the request cannot be carried out; the message names the value, the rule and the remedy.
+    """
+    _require_valid(request)
+    chosen: dict[str, Situation] = {}
+    for name in catalogue.SITUATIONS.names():
+        situation: Situation = catalogue.SITUATIONS.load(name).SITUATION
+        if request.workloads is not None:
+            if situation.workload in request.workloads:
+                chosen[name] = situation
+        elif situation.since is not None and PROFILES.index(situation.since) <= PROFILES.index(request.profile):
+            chosen[name] = situation
+    scenarios = []
+    for name, situation in sorted(chosen.items(), key=lambda item: (item[1].order, item[0])):
+        for repeat in range(SEEDS_PER_SITUATION[request.profile] if situation.since else 1):
+            label = name if repeat == 0 else f"{name}-{repeat + 1}"
+            scenarios.append(situation.scenario(label, name, request, request.seed + 7919 * repeat))
+    return scenarios
+
+
+def _require_valid(request: Request) -> None:
+    if not 1 <= request.world_size <= MAX_WORLD_SIZE:
+        raise UsageError(
+            f"a world size of {request.world_size} is not possible: it is the number of ranks, "
+            f"from 1 to {MAX_WORLD_SIZE}. Try --world-size 2."
+        )
+    if isinstance(request.strategy, Builtin):
+        catalogue.STRATEGIES.require(request.strategy.name)
+    if request.fault is not None:
+        catalogue.FAULTS.require(request.fault)
+        _require_fault_applies(request)
+    if request.driver is not None:
+        catalogue.DRIVERS.require(request.driver)
+    if request.launcher != "auto":
+        catalogue.LAUNCHERS.require(request.launcher)
+    for code in request.checks or ():
+        if code not in catalogue.check_names():
+            raise UnknownName("check", code, catalogue.check_names())
+    for workload in request.workloads or ():
+        catalogue.WORKLOADS.require(workload)
+        if workload == "digits" and importlib.util.find_spec("sklearn") is None:
+            raise UsageError(
+                "workload 'digits' reads the scans that scikit-learn carries, and scikit-learn is not installed. "
+                "Install it with: pip install 'lockstep-ddp[frameworks]'"
+            )
+    _require_device(request)
+
+
+def _require_fault_applies(request: Request) -> None:
+    from verifier.fault import applies_to
+
+    assert request.fault is not None
+    valid = applies_to(request.fault)
+    name = request.strategy.name if isinstance(request.strategy, Builtin) else "a strategy of your own"
+    if name not in valid:
+        raise UsageError(
+            f"fault '{request.fault}' cannot be planted in {name}: it changes the code of {', '.join(valid)}. "
+            f"Try: lockstep verify {valid[0]} --fault {request.fault}"
+        )
+
+
+def _require_device(request: Request) -> None:
+    if request.device == "cuda" or request.backend == "nccl":
+        raise UsageError(
+            f"device '{request.device}' with backend '{request.backend}' is not offered yet: this version runs ranks "
+            "on the CPU over gloo. Leave both at 'auto'."
+        )

@@ -1,0 +1,15 @@
+"""Different start: every rank draws its own initial weights. A wrapper must make the replicas equal.
+
+Judged by LS001 alone: whatever is wrong at the start is wrong ever after, and would drown what comes later.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="quick",
+    order=10,
+    workload="exact",
+    fields={"same_start": False, "judged_by": ("LS001",), "small_buckets": True},
+)

@@ -1,0 +1,65 @@
+"""What is trained: a model, its data, its loss. The same code serves the ranks and the single process.
+
+Special here: data is a function of (seed, step) alone, one large batch for all ranks, of which each rank takes its
+slice. So ranks see different samples, and the single process sees exactly the union.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from verifier import catalogue
+from verifier.scenario import Scenario
+
+
+class Workload(ABC):
+    """A model, its data, its loss. One instance per process and scenario."""
+
+    exact: ClassVar[bool] = False  # every number that occurs is exact in its dtype, whatever the order of sums
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+
+    @abstractmethod
+    def model(self, rank: int | None) -> nn.Module:
+        """Build the model from torch's current seed. ``rank`` is None for the single process.
+
+        Rank may change *when* gradients become ready, never what they are.
+        """
+
+    @abstractmethod
+    def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+        """The large batch of ``step``: inputs first, targets last, ``scenario.samples_per_step`` rows each."""
+
+    @abstractmethod
+    def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """The mean over the rows given."""
+
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        """SGD with momentum, or AdamW. SGD first: Adam hides wrong scales."""
+        if self.scenario.optimizer == "adamw":
+            return torch.optim.AdamW(parameters, lr=1e-3)
+        return torch.optim.SGD(parameters, lr=0.125, momentum=0.5)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Figures after the last step, from the bare model. None by default."""
+        return {}
+
+    def large_batch(self, step: int) -> tuple[torch.Tensor, ...]:
+        generator = torch.Generator().manual_seed(self.scenario.seed * 1_000_003 + step)
+        return self.batch(step, generator)
+
+    def micro_batch(self, step: int, micro: int, rank: int) -> tuple[torch.Tensor, ...]:
+        """The slice of ``step``'s large batch that ``rank`` takes as its ``micro``-th micro-batch."""
+        size = self.scenario.samples_per_micro_batch
+        start = (rank * self.scenario.num_micro_batches + micro) * size
+        return tuple(tensor[start : start + size] for tensor in self.large_batch(step))
+
+
+def load(scenario: Scenario) -> Workload:
+    cls: type[Workload] = catalogue.WORKLOADS.load(scenario.workload).WORKLOAD
+    return cls(scenario)

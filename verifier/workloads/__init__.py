@@ -1,0 +1,1 @@
+"""One workload per file: a model, its data, its loss. Each file provides WORKLOAD."""
