@@ -1,8 +1,7 @@
 """The command ``lockstep``: flags in, verdict out.
 
-Special here: it imports no torch. The fork server does, and it is started before anything else is parsed or imported
-that can wait, so that the two start-ups overlap. Results go to stdout, progress and errors to stderr. Exit codes: 0
-pass, 1 fail, 2 wrong usage, 3 unknown or our own error.
+Special here: it imports no torch. The fork server does, and ``verifier.__main__`` has started it already. Results go
+to stdout, progress and errors to stderr. Exit codes: 0 pass, 1 fail, 2 wrong usage, 3 unknown or our own error.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from pydantic import ValidationError
@@ -21,6 +20,9 @@ from rich.console import Console
 
 from verifier import catalogue
 from verifier.errors import UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from verifier.launcher import Launcher
 
 EXIT_CODES = {"pass": 0, "fail": 1, "unknown": 3}
 USAGE = 2
@@ -184,7 +186,8 @@ def _run(request: Any, out: Path | None, output: Path | None) -> Any:
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"there is no folder '{output.parent}' to write '{output.name}' in.")
     with contextlib.ExitStack() as stack:
-        launcher = stack.enter_context(engine.start_launcher(request.launcher))
+        launcher = _early if _early is not None and request.launcher in ("auto", "local") else None
+        launcher = launcher or stack.enter_context(engine.start_launcher(request.launcher))
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-")))
         status = stack.enter_context(errors.status("starting ranks")) if errors.is_terminal else None
         return engine.run(request, folder, progress=status.update if status is not None else None, launcher=launcher)
@@ -229,9 +232,10 @@ def _refuse(message: str) -> Any:
     raise typer.Exit(USAGE)
 
 
-def main() -> None:
+_early: Launcher | None = None  # a launcher that is warming up since before this module was imported
+
+
+def main(early: Launcher | None = None) -> None:
+    global _early
+    _early = early
     app()
-
-
-if __name__ == "__main__":
-    main()

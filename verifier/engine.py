@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from verifier import catalogue
-from verifier.check import load_checks, run_check
 from verifier.errors import UsageError
+from verifier.judging import load_checks, run_check
 from verifier.launcher import Launcher, LaunchError
 from verifier.recording import Recording
 from verifier.report.build import build_report

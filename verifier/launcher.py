@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from verifier.scenario import Scenario
+if TYPE_CHECKING:
+    from verifier.scenario import Scenario
 
 
 class LaunchError(RuntimeError):

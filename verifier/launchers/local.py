@@ -1,7 +1,8 @@
 """Ranks as processes of this machine, forked from a server that has torch loaded already.
 
 Special here: the server starts when the launcher is made, in parallel with whatever its owner does next, and stays
-for as many scenarios as the owner likes. If the owner dies, by whatever means, server and ranks die with it.
+for as many scenarios as the owner likes. This module imports next to nothing, so that "made" is early. If the owner
+dies, by whatever means, server and ranks die with it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from verifier.launcher import LaunchError
-from verifier.scenario import Scenario
+
+if TYPE_CHECKING:
+    from verifier.scenario import Scenario
 
 # One thread per process: ranks share cores, and a process that has started OpenMP threads cannot be forked safely.
 _ENVIRONMENT = {
@@ -45,10 +48,12 @@ class LocalLauncher:
                 start_new_session=True,  # Ctrl-C reaches the owner alone, who then closes the socket
             )
         self._socket = ours
+        self._busy = False
         self._lines = ours.makefile("rw", encoding="utf-8", newline="\n")
 
     def run(self, scenario: Scenario, folder: Path, timeout_s: float) -> dict[str, Any]:
         order = {"folder": str(folder.absolute()), "timeout_s": timeout_s}
+        self._busy = True
         try:
             self._lines.write(json.dumps(order) + "\n")
             self._lines.flush()
@@ -57,6 +62,7 @@ class LocalLauncher:
             line = ""
         if not line:
             raise LaunchError(f"the fork server ended unexpectedly:\n{self._last_words()}")
+        self._busy = False
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -66,6 +72,8 @@ class LocalLauncher:
         with contextlib.suppress(OSError, ValueError):
             self._lines.close()
         self._socket.close()
+        if not self._busy:  # no ranks: nothing to wait for
+            self._server.kill()
         try:
             self._server.wait(5)
         except subprocess.TimeoutExpired:

@@ -1,0 +1,29 @@
+"""The door of the command ``lockstep``: start torch loading, then look at what was asked for.
+
+Special here: the fork server needs two seconds to import torch, and the command needs a quarter of one to import its
+own libraries and read its flags. Started first, the server has that quarter for free. If the request is then refused,
+the server ends with this process.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from verifier.launchers.local import LocalLauncher
+
+
+def main() -> None:
+    words = sys.argv[1:]
+    wants_ranks = words[:1] == ["verify"] and len(words) > 1 and not {"-h", "--help"} & set(words)
+    early = LocalLauncher() if wants_ranks else None
+    try:
+        from verifier import cli
+
+        cli.main(early)
+    finally:
+        if early is not None:
+            early.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""From what checks found to what they conclude.
+
+Special here: a check that compared nothing is *unknown*, one that raised is *unknown*, and only one that compared
+something everywhere and found nothing wrong *passes*.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+
+from verifier import catalogue
+from verifier.check import Check, Findings
+from verifier.recording import Recording
+from verifier.verdict import CheckResult, Failure, Verdict
+
+MAX_FAILURES_SHOWN = 8
+
+
+def load_checks(codes: Sequence[str] | None = None) -> list[Check]:
+    """All checks, or those with the given codes, in order of code."""
+    every = [catalogue.CHECKS.load(stem).CHECK for stem in catalogue.CHECKS.names()]
+    return [c for c in every if codes is None or c.code in codes]
+
+
+def run_check(check: Check, recordings: Sequence[Recording]) -> CheckResult:
+    """Judge every recording that ``check`` wants, and draw one conclusion."""
+    wanted = [recording for recording in recordings if check.wants(recording)]
+    comparisons, failures, margin = 0, list[Failure](), None
+    blocked, not_claimed = list[str](), list[str]()
+    for recording in wanted:
+        findings = _judge(check, recording)
+        comparisons += findings.comparisons
+        failures += findings.failures
+        if findings.margin is not None:
+            margin = max(findings.margin, margin or 0.0)
+        if findings.not_claimed:
+            not_claimed.append(findings.not_claimed)
+        elif findings.blocked or not recording.complete:
+            reason = findings.blocked or "not every rank came to its end"
+            blocked.append(f"{recording.scenario.name}: {reason}")
+        elif findings.comparisons == 0:
+            blocked.append(f"{recording.scenario.name}: nothing was compared")
+    claimed = bool(wanted) and len(not_claimed) < len(wanted)
+    why = "; ".join(dict.fromkeys(blocked)) or None
+    if not claimed:
+        why = not_claimed[0] if not_claimed else "no scenario that was run tests this"
+    verdict: Verdict = "fail" if failures else "unknown" if blocked or not claimed else "pass"
+    return CheckResult(
+        code=check.code,
+        name=check.name,
+        verdict=verdict,
+        claimed=claimed or bool(failures),
+        comparisons=comparisons,
+        failed=len(failures),
+        margin=margin,
+        why=why if verdict == "unknown" else None,
+        failures=failures[:MAX_FAILURES_SHOWN],
+    )
+
+
+def _judge(check: Check, recording: Recording) -> Findings:
+    try:
+        return check.judge(recording)
+    except Exception:
+        return Findings(blocked="the check itself failed, which is our fault:\n" + traceback.format_exc())
