@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from verifier.recording import Recording
+    from verifier.scenario import Scenario
     from verifier.verdict import Failure
 
 
@@ -39,9 +40,9 @@ class Check:
     judge: Callable[[Recording], Findings]
     claim: str  # the module's docstring: Claim, Catches, Blind to, Seen in the wild, Remedy
 
-    def wants(self, recording: Recording) -> bool:
-        codes = recording.scenario.judged_by
-        return codes is None or self.code in codes
+    def wants(self, scenario: Scenario) -> bool:
+        """Is ``scenario`` meant for this check?"""
+        return scenario.judged_by is None or self.code in scenario.judged_by
 
 
 def check(judge: Callable[[Recording], Findings]) -> Check:

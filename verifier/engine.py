@@ -95,7 +95,8 @@ def _run_scenario(launcher: Launcher, scenario: Scenario, out_dir: Path, timeout
     ended["seconds"] = round(time.monotonic() - begun, 4)
     write_atomically(folder / "launch.json", json.dumps(ended, indent=1))
     outcomes = [rank.outcome or {} for rank in Recording.load(folder).ranks]
-    return not all(outcome.get("when") == "on import" for outcome in outcomes)
+    hung = any((member["ended"] or "").startswith("hung") for member in ended["members"])
+    return not hung and not all(outcome.get("when") == "on import" for outcome in outcomes)
 
 
 def _prepare(out_dir: Path, request: Request) -> None:
@@ -123,7 +124,7 @@ def judge(out_dir: Path, *, total_s: float | None = None) -> Report:
     begun = time.monotonic()
     scenarios = plan_scenarios(request)
     recordings = list(_load(out_dir, scenarios))
-    results = [run_check(check, recordings) for check in load_checks(request.checks)]
+    results = [run_check(check, recordings, scenarios) for check in load_checks(request.checks)]
     judging_s = time.monotonic() - begun
     report = build_report(request, scenarios, recordings, results, judging_s=judging_s, total_s=total_s)
     write_atomically(out_dir / "report.json", report.to_json())

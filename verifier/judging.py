@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from verifier import catalogue
 from verifier.check import Check, Findings
 from verifier.recording import Recording
+from verifier.scenario import Scenario
 from verifier.verdict import CheckResult, Failure, Verdict
 
 MAX_FAILURES_SHOWN = 8
@@ -23,11 +24,16 @@ def load_checks(codes: Sequence[str] | None = None) -> list[Check]:
     return [c for c in every if codes is None or c.code in codes]
 
 
-def run_check(check: Check, recordings: Sequence[Recording]) -> CheckResult:
-    """Judge every recording that ``check`` wants, and draw one conclusion."""
-    wanted = [recording for recording in recordings if check.wants(recording)]
+def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[Scenario] = ()) -> CheckResult:
+    """Judge every recording that ``check`` wants, and draw one conclusion.
+
+    ``planned`` are the scenarios that should have been recorded: one that is missing is not a pass.
+    """
+    wanted = [recording for recording in recordings if check.wants(recording.scenario)]
+    made = {recording.scenario.name for recording in recordings}
+    missing = [scenario.name for scenario in planned if check.wants(scenario) and scenario.name not in made]
     comparisons, failures, margin = 0, list[Failure](), None
-    blocked, not_claimed = list[str](), list[str]()
+    blocked, not_claimed = [f"{name}: not run" for name in missing], list[str]()
     for recording in wanted:
         findings = _judge(check, recording)
         comparisons += findings.comparisons
@@ -41,7 +47,7 @@ def run_check(check: Check, recordings: Sequence[Recording]) -> CheckResult:
             blocked.append(f"{recording.scenario.name}: {reason}")
         elif findings.comparisons == 0:
             blocked.append(f"{recording.scenario.name}: nothing was compared")
-    claimed = bool(wanted) and len(not_claimed) < len(wanted)
+    claimed = len(not_claimed) < len(wanted) + len(missing)
     why = "; ".join(dict.fromkeys(blocked)) or None
     if not claimed:
         why = not_claimed[0] if not_claimed else "no scenario that was run tests this"

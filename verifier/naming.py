@@ -58,5 +58,7 @@ def describe(ref: StrategyRef) -> str:
     if isinstance(ref, Builtin):
         return ref.name
     if isinstance(ref, FromFile):
-        return f"{ref.path}:{ref.attribute}"
+        path = Path(ref.path)
+        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        return f"{shown}:{ref.attribute}"
     return ref.entrypoint

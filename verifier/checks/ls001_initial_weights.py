@@ -40,7 +40,7 @@ def initial_weights(recording: Recording) -> Findings:
         if len(digests) < scenario.world_size:
             findings.blocked = f"only {len(digests)} of {scenario.world_size} ranks recorded their initial weights"
             continue
-        findings.comparisons += 1
+        findings.comparisons += scenario.world_size - 1
         odd, majority = odd_ones_out(digests)
         for rank in odd:
             standard = "the majority" if majority else "rank 0 (no majority)"

@@ -44,7 +44,7 @@ def _compare(recording: Recording, step: int, name: str, findings: Findings) -> 
     if len(present) < 2:
         findings.blocked = f"fewer than two ranks recorded their weights after step {step}"
         return []
-    findings.comparisons += 1
+    findings.comparisons += len(present) - 1
     odd, majority = odd_ones_out({rank: t.digest for rank, t in present.items()})
     standard = next(rank for rank in present if rank not in odd)
     return [_failure(recording, step, name, rank, standard, present, majority) for rank in odd]

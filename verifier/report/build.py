@@ -8,6 +8,7 @@ import platform
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from verifier.naming import describe
@@ -63,7 +64,9 @@ def summarise(report: Report) -> str:
         return f"{name}: {world_size} replicas compute what one process would have ({comparisons} comparisons)."
     if report.verdict == "fail":
         failed = [check for check in report.checks if check.verdict == "fail"]
-        first = max((f for check in failed for f in check.failures), key=lambda f: f.confidence)
+        # Divergence is what a wrong gradient leads to: told first only where nothing explains it.
+        found = [f for check in failed for f in check.failures]
+        first = max(found, key=lambda f: (f.cause != "replicas_diverged", f.confidence))
         codes = ", ".join(check.code for check in failed)
         return f"{name}: not what one process would have computed ({codes}): {first.explanation}."
     reasons = report.problems or [f"{c.code}: {c.why}" for c in report.checks if c.why] or ["nothing was compared"]
@@ -93,7 +96,7 @@ def _scenario_result(recording: Recording) -> ScenarioResult:
 
 def _rank_outcome(recording: Recording, rank: int, member: dict[str, Any]) -> RankOutcome:
     outcome = recording.ranks[rank].outcome
-    shown = {"stack": member.get("stack"), "output": member.get("output")}
+    shown = {"stack": their_stack(member.get("stack")), "output": member.get("output")}
     if outcome is not None and outcome["status"] == "completed":
         return RankOutcome(rank=rank, status="completed", output=member.get("output"))
     if outcome is not None:
@@ -109,11 +112,23 @@ def _rank_outcome(recording: Recording, rank: int, member: dict[str, Any]) -> Ra
     return RankOutcome(rank=rank, status="died", detail=f"{how}; last seen: {doing}", **shown)
 
 
+def their_stack(stack: str | None) -> str | None:
+    """A stack as faulthandler writes it, without the verifier's frames and the list of extension modules."""
+    if not stack:
+        return None
+    root = Path(__file__).parent.parent.parent
+    ours = tuple(f'File "{root / part}' for part in ("verifier", "ddp_core/driver"))
+    kept = [line for line in stack.splitlines() if not line.strip().startswith(ours) and "<frozen runpy>" not in line]
+    return "\n".join(line for line in kept if line and not line.startswith("Extension modules")) or None
+
+
 def _problems(scenarios: Sequence[Scenario], results: Sequence[ScenarioResult]) -> list[str]:
     """Why a verdict may be missing: which rank of which scenario did not come to its end, and how."""
     problems = []
     for result in results:
-        told = [rank for rank in result.ranks if rank.status in ("died", "hung", "raised")]
+        # A rank that died or hung is the story; what the others then ran into is a consequence.
+        told = [rank for rank in result.ranks if rank.status in ("died", "hung")]
+        told = told or [rank for rank in result.ranks if rank.status == "raised"]
         problems += [
             f"{result.name}: rank {rank.rank} {rank.status}: {(rank.detail or '').splitlines()[-1]}"
             for rank in told or [rank for rank in result.ranks if rank.status != "completed"]

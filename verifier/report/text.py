@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from itertools import groupby
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
@@ -11,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from verifier.report.model import Report, ScenarioResult
+from verifier.report.model import RankOutcome, Report, ScenarioResult
 from verifier.verdict import CheckResult, Failure
 
 COLOURS = {"pass": "green", "fail": "bold red", "unknown": "yellow"}
@@ -31,7 +32,7 @@ def renderable(report: Report) -> RenderableType:
     for check in report.checks:
         if check.verdict == "fail":
             parts += ["", *_failed_check(check)]
-        elif check.verdict == "unknown" and check.claimed:
+        elif check.verdict == "unknown" and check.claimed and not report.problems:
             parts += ["", f"{check.code} {check.name}: {escape(check.why or 'unknown')}"]
     parts += _incomplete(report)
     for scenario in report.scenarios:
@@ -102,21 +103,23 @@ def _short(failure: Failure) -> str:
 
 
 def _incomplete(report: Report) -> list[RenderableType]:
-    """What became of ranks that did not come to their end: said once per way of ending."""
+    """What became of ranks that did not come to their end: in full for the first scenario, a line for the others."""
+    incomplete = [scenario for scenario in report.scenarios if not scenario.complete]
+    if not incomplete:
+        return []
     parts: list[RenderableType] = []
-    told: set[str] = set()
-    for scenario in report.scenarios:
-        for rank in scenario.ranks:
-            if rank.status == "completed" or (rank.detail or "") in told:
-                continue
-            told.add(rank.detail or "")
-            parts += ["", Text(f"{scenario.name}, rank {rank.rank} {rank.status}:", "bold")]
-            parts.append(Padding(Text(rank.detail or ""), (0, 0, 0, 2)))
-            if rank.stack:
-                parts.append(Padding(Text(rank.stack.rstrip()), (0, 0, 0, 2)))
-            if rank.output and rank.status != "raised":
-                parts.append(Padding(Text("it printed:\n" + rank.output.rstrip()[-2000:]), (0, 0, 0, 2)))
-    return parts
+    alike: dict[tuple[Any, ...], list[RankOutcome]] = {}
+    for rank in incomplete[0].ranks:
+        alike.setdefault((rank.status, rank.detail, rank.stack, rank.output), []).append(rank)
+    for rank, *others in alike.values():
+        if rank.status == "completed":
+            continue
+        ranks = ", ".join(str(r.rank) for r in (rank, *others))
+        parts += ["", Text(f"{incomplete[0].name}, rank{'s' if others else ''} {ranks} {rank.status}:", "bold")]
+        shown = [rank.detail, rank.stack, rank.output and "it printed:\n" + rank.output.rstrip()[-2000:]]
+        parts += [Padding(Text(text.rstrip()), (0, 0, 0, 2)) for text in shown if text]
+    later = [problem for problem in report.problems if not problem.startswith(incomplete[0].name + ":")]
+    return [*parts, *([""] if later else []), *map(Text, later)]
 
 
 def _figures(scenario: ScenarioResult) -> list[RenderableType]:

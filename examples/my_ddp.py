@@ -1,0 +1,22 @@
+"""A first data-parallel wrapper, and a right one: gradients are averaged by an explicit call before the step."""
+
+import torch.distributed as dist
+
+
+class MyDDP:
+    def __init__(self, model):
+        self.model = model
+        for tensor in model.state_dict().values():
+            dist.broadcast(tensor, src=0)
+
+    def __call__(self, *inputs):
+        return self.model(*inputs)
+
+    def sync_gradients(self):
+        for parameter in self.model.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+
+
+def wrap(model):
+    return MyDDP(model)
