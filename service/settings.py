@@ -22,11 +22,6 @@ DATABASE_FILE = "lockstep.sqlite"
 _POSTGRES = {"postgres", "postgresql", "postgresql+psycopg"}
 
 
-def _default_data_dir() -> Path:
-    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(home) / "lockstep"
-
-
 def _usable_cpus() -> int:
     # A container or a batch job may be given fewer CPUs than the machine has.
     if hasattr(os, "sched_getaffinity"):
@@ -37,9 +32,11 @@ def _usable_cpus() -> int:
 class Settings(BaseSettings):
     """What the API and the workers of one deployment have in common."""
 
-    model_config = SettingsConfigDict(env_prefix="LOCKSTEP_", env_ignore_empty=True, extra="forbid")
+    model_config = SettingsConfigDict(
+        env_prefix="LOCKSTEP_", env_ignore_empty=True, extra="forbid", validate_default=True
+    )
 
-    data_dir: Path = Field(default_factory=_default_data_dir, description="reports, recordings, SQLite file")
+    data_dir: Path = Field(Path("lockstep-data"), description="reports, recordings, SQLite file")
     database_url: str | None = Field(None, description="None: an SQLite file in the data directory")
     host: str = "127.0.0.1"
     port: int = Field(8000, ge=0, le=65535, description="0: any free port")

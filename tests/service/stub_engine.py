@@ -1,9 +1,9 @@
 """A stand-in for ``verifier.engine`` with its signatures: the service's own tests need control over what a run does.
 
 Run as a program it is the service with this engine in place of the real one:
-``python stub_engine.py serve --port 0 --data DIR``. What a run does is said in its strategy's options:
-``hold`` to wait until the file ``$STUB_LOG.go`` exists, ``verdict`` to reach, ``boom`` to fail on our side.
-Beginnings and ends go to ``$STUB_LOG``.
+``python stub_engine.py --port 0 --data DIR``.
+What a run does is said in its strategy's options: ``seconds`` to take, ``hold`` to wait until the file
+``$STUB_LOG.go`` exists, ``verdict`` to reach, ``boom`` to fail on our side. Beginnings and ends go to ``$STUB_LOG``.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def run(request: Any, out_dir: Path, *, progress: Any = None, launcher: Any = No
     options = request.strategy.options
     (out_dir / "recording").mkdir()
     note("begin", out_dir.name)
+    time.sleep(options.get("seconds", 0))
     while options.get("hold") and not Path(os.environ["STUB_LOG"] + ".go").exists():
         time.sleep(0.02)
     if options.get("boom"):
