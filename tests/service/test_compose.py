@@ -105,8 +105,6 @@ def test_every_copied_file_exists_and_reaches_the_builder(dockerfile: Path) -> N
     copied = [shlex.split(line)[:-1] for line in instructions(dockerfile, "COPY") if "--from" not in line]
     assert copied
     for source in [source for sources in copied for source in sources]:
-        if source == "constraints.txt" and not (ROOT / source).exists():
-            pytest.skip("constraints.txt is made with the first release of the pins")
         assert (ROOT / source).exists(), source
         assert reaches_the_builder(source), source
     assert not reaches_the_builder(".git")

@@ -53,13 +53,21 @@ def test_a_stopped_service_hands_its_runs_back(start: Start) -> None:
     assert second.end(signal.SIGTERM) == 0
 
 
+def picked_up(service: Any, run_id: str) -> bool:
+    """Whether a worker holds the run, be it executing it or not."""
+    with sqlite3.connect(service.data_dir / "lockstep.sqlite") as database:
+        query = "SELECT status FROM workflow_status WHERE workflow_uuid = ?"
+        return database.execute(query, (run_id,)).fetchone() == ("PENDING",)
+
+
 def test_two_runs_at_once_and_a_large_one_alone(start: Start) -> None:
     service = start("--port", "0").ready()
     small = [service.submit(world_size=2, hold=True) for _ in range(2)]
-    large = service.submit(world_size=16, hold=True)
     for run_id in small:
         service.wait(run_id, "running")
-    assert service.run(large)["state"] == "queued"
+    large = service.submit(world_size=16, hold=True)
+    service.until(lambda: picked_up(service, large), "the large one to be picked up")
+    assert service.run(large)["state"] == "queued", "it waits for all of the slots"
     service.let_go()
     for run_id in [*small, large]:
         assert service.wait(run_id)["verdict"] == "pass"
