@@ -88,7 +88,9 @@ def _listen(settings: Settings) -> socket.socket:
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        # A failed look-up has a negative number and a text of its own; Python adds the address to the others' text.
+        number = getattr(error, "errno", None) or 0
+        reason = os.strerror(number) if number > 0 else getattr(error, "strerror", None) or str(error)
         raise UsageError(
             f"Port {settings.port} on '{settings.host}' cannot be opened: {reason}. "
             "Name another with --port (0: any free one) and --host."

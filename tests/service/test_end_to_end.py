@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from service.schemas import RunSubmission
 from verifier import engine
@@ -49,10 +50,11 @@ def test_a_posted_run_gives_the_report_that_the_engine_gives(start: Callable[...
     assert engine.judge(service.data_dir / "runs" / run_id).verdict == posted.verdict, "its recording can be judged"
 
 
-def test_ranks_do_not_outlive_a_killed_service(start: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_ranks_do_not_outlive_the_service(start: Callable[..., Any], number: int) -> None:
     service = start("--port", "0", engine="real").ready()
     run_id = service.http.post("/runs", json={**SUBMISSION, "profile": "standard"}).json()["id"]
     service.wait(run_id, "running")
     tree = psutil.Process(service.process.pid)
     service.until(lambda: len(tree.children(recursive=True)) > 1, "ranks")
-    service.end(signal.SIGKILL)  # and sees that they are all gone
+    assert service.end(number) == (-number if number == signal.SIGKILL else 0)  # and sees that they are all gone
