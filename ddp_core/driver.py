@@ -98,7 +98,7 @@ def recognise(wrapped: Any) -> type[Driver]:
     fitting = [driver for driver in styles().values() if driver.fits(wrapped)]
     if not fitting:
         raise TypeError(
-            f"wrap(model) returned {type(wrapped).__name__!s} object, which cannot be called on inputs: "
+            f"wrap(model) returned a {type(wrapped).__name__} object, which cannot be called on inputs: "
             f"it must be a model-like object (one of the styles {', '.join(styles())})"
         )
     return max(fitting, key=lambda driver: driver.specificity)

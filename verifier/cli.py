@@ -24,6 +24,7 @@ from verifier.errors import UnknownName, UsageError
 if TYPE_CHECKING:
     from verifier.launcher import Launcher
 
+ALL = "all"
 EXIT_CODES = {"pass": 0, "fail": 1, "unknown": 3}
 USAGE = 2
 OUR_ERROR = 3
@@ -49,7 +50,10 @@ Plural = Literal["strategies", "checks", "faults", "workloads", "launchers", "si
     "lockstep verify bucketed --fault skipped_bucket",
 )
 def verify(
-    strategy: Annotated[str, typer.Argument(help="a built-in name, path/to/file.py:wrap, or package.module:attribute")],
+    strategy: Annotated[
+        str,
+        typer.Argument(help="a built-in name, 'all' of them, path/to/file.py:wrap, or package.module:attribute"),
+    ],
     world_size: Annotated[int, typer.Option("--world-size", "-n", help="number of ranks")] = 4,
     profile: Annotated[
         Literal["quick", "standard", "thorough"], typer.Option(help="how many situations it is tried in")
@@ -72,12 +76,13 @@ def verify(
     output: Annotated[Path | None, typer.Option(help="write the result there instead of stdout")] = None,
 ) -> None:
     """Try a strategy on real ranks and judge it."""
+    from verifier import engine
     from verifier.naming import parse_strategy
     from verifier.request import Request
 
     with _usage_errors():
         request = Request(
-            strategy=parse_strategy(strategy, parse_options(option or [])),
+            strategy=parse_strategy("naive" if strategy == ALL else strategy, parse_options(option or [])),
             world_size=world_size,
             profile=profile,
             checks=tuple(c.upper() for c in check) if check else None,
@@ -91,9 +96,14 @@ def verify(
             timeout_s=timeout,
             trust=trust,
         )
-        report = _run(request, out, output)
-    _deliver(report, format, output)
-    raise typer.Exit(EXIT_CODES[report.verdict])
+        with _started(request, out, output) as (folder, warm, tell):
+            if strategy == ALL:
+                verdict = _run_all(request, folder, warm, tell, format, output)
+            else:
+                report = engine.run(request, folder, launcher=warm, progress=tell)
+                _deliver(report, format, output)
+                verdict = report.verdict
+    raise typer.Exit(EXIT_CODES[verdict])
 
 
 @app.command()
@@ -178,8 +188,9 @@ def parse_options(pairs: list[str]) -> dict[str, Any]:
     return options
 
 
-def _run(request: Any, out: Path | None, output: Path | None) -> Any:
-    """Refuse what can be refused, then run with a live line on stderr."""
+@contextlib.contextmanager
+def _started(request: Any, out: Path | None, output: Path | None) -> Iterator[tuple[Path, Any, Any]]:
+    """Refuse what can be refused; then a folder, a launcher, and a live line on stderr, all gone afterwards."""
     from verifier import engine
 
     engine.plan(request)
@@ -190,7 +201,20 @@ def _run(request: Any, out: Path | None, output: Path | None) -> Any:
         launcher = launcher or stack.enter_context(engine.start_launcher(request.launcher))
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-")))
         status = stack.enter_context(errors.status("starting ranks")) if errors.is_terminal else None
-        return engine.run(request, folder, progress=status.update if status is not None else None, launcher=launcher)
+        yield folder, launcher, status.update if status is not None else None
+
+
+def _run_all(request: Any, folder: Path, launcher: Any, tell: Any, format: Format, output: Path | None) -> Any:
+    from verifier import engine, suite
+
+    reports = suite.run_all(request, folder, launcher=launcher, progress=tell)
+    if format == "text" and output is None:
+        Console(highlight=False, width=None if sys.stdout.isatty() else 140).print(suite.table(reports))
+    elif output is not None:
+        engine.write_atomically(output, suite.render_all(reports, format))
+    else:
+        sys.stdout.write(suite.render_all(reports, format))
+    return suite.verdict_of(reports)
 
 
 def _deliver(report: Any, format: Format, output: Path | None) -> None:

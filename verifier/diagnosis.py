@@ -34,6 +34,7 @@ class GradientEvidence:
     poisoned: bool
     rank: int
     local: Mapping[int, np.ndarray]  # each rank's own gradient before synchronisation, where known
+    written_in_flight: bool = False  # some tensor of this step was written to while its collective was in flight
     contains: str | None = None  # tagged gradients: what the observed values decode to
 
 
@@ -67,6 +68,17 @@ def _early_read(e: GradientEvidence) -> Cause | None:
         "the gradient holds the marker that fills a tensor while its collective is in flight: it was read, or copied, "
         "before the collective was waited for",
         "call work.wait() before reading, averaging or copying what the collective works on",
+    )
+
+
+def _written_in_flight(e: GradientEvidence) -> Cause | None:
+    if not e.written_in_flight:
+        return None
+    return Cause(
+        "written_in_flight",
+        0.9,
+        "a tensor was written to between the start of its collective and the wait for it, and the write was lost",
+        "call work.wait() before scaling, clipping or zeroing what the collective works on",
     )
 
 
@@ -141,6 +153,7 @@ def _another_parameter(e: GradientEvidence) -> Cause | None:
 
 _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     _early_read,
+    _written_in_flight,
     _own_value,
     _missing_average,
     _averaged_twice,

@@ -7,7 +7,7 @@ FSDP, functional collectives and user code all go through them, so all are seen 
 
 Special here is the **poison**: the real collective runs on a shadow copy, and the caller's tensor holds NaN until
 the caller waits. A legal asynchronous transport may do that; a strategy that reads early now shows it on every
-machine, every time, instead of on a slow day in production. A write to a tensor in flight is lost in the same way.
+machine, every time, instead of on a slow day in production. A write to a tensor in flight is lost in the same way, and noted.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class ObservedWork(Work):
     def __init__(self, observer: Observer, seq: int, label: str, inner: Any, pairs: Sequence[tuple[Any, Any]]) -> None:
         super().__init__()
         self._observer, self._seq, self._label, self._inner, self._pairs = observer, seq, label, inner, pairs
+        self._versions = [_version(mine) for mine, _ in pairs]  # autograd counts in-place writes, views included
         self._landed = False
         self._future: torch.futures.Future | None = None
 
@@ -85,11 +86,12 @@ class ObservedWork(Work):
         if self._landed:
             return
         self._landed = True
+        written = any(_version(mine) != version for (mine, _), version in zip(self._pairs, self._versions, strict=True))
         with torch.no_grad():
             for mine, shadow in self._pairs:
                 if mine is not shadow:
                     mine.copy_(shadow)
-        self._observer.landed(self._seq)
+        self._observer.landed(self._seq, written)
 
 
 class Observer:
@@ -152,8 +154,8 @@ class Observer:
         self.overhead_s += time.perf_counter() - begun
         return work
 
-    def landed(self, seq: int) -> None:
-        self.journal.write("landed", seq=seq, at=time.monotonic())
+    def landed(self, seq: int, written: bool) -> None:
+        self.journal.write("landed", seq=seq, at=time.monotonic(), written=written)
 
     @contextmanager
     def waiting_for(self, label: str) -> Any:
@@ -218,6 +220,10 @@ def spoil(tensor: torch.Tensor) -> None:
             tensor.fill_(float("nan"))
         elif tensor.dtype != torch.bool:
             tensor.fill_(torch.iinfo(tensor.dtype).max)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _device(tensors: Sequence[torch.Tensor]) -> torch.device:

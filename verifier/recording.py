@@ -56,6 +56,7 @@ class Collective:
     root: int | None
     issued: float
     landed: float | None
+    written_in_flight: bool  # the tensor was written to between issue and wait
     payload: np.ndarray | None
 
     @property
@@ -135,7 +136,7 @@ def _read_rank(folder: Path, rank: int) -> RankRecording:
     if not journal.exists():
         return found
     store = np.fromfile(blobs, dtype=np.uint8) if blobs.exists() else np.empty(0, np.uint8)
-    landed: dict[int, float] = {}
+    landed: dict[int, dict[str, Any]] = {}
     issued: list[dict[str, Any]] = []
     for line in journal.read_text(encoding="utf-8").splitlines():
         try:
@@ -149,7 +150,7 @@ def _read_rank(folder: Path, rank: int) -> RankRecording:
         elif kind == "collective":
             issued.append(event)
         elif kind == "landed":
-            landed[event["seq"]] = event["at"]
+            landed[event["seq"]] = event
         elif kind == "loss":
             found.losses[event["step"]] = event["value"]
         elif kind == "outcome":
@@ -158,7 +159,9 @@ def _read_rank(folder: Path, rank: int) -> RankRecording:
             found.notes[event["name"]] = event["value"]
     for event in issued:
         payload = _values(store, event.pop("blob"), event["dtype"], [event["numel"]])
-        found.collectives.append(Collective(payload=payload, landed=landed.get(event["seq"]), **event))
+        end = landed.get(event["seq"], {})
+        times = {"landed": end.get("at"), "written_in_flight": end.get("written", False)}
+        found.collectives.append(Collective(payload=payload, **times, **event))
     return found
 
 

@@ -115,6 +115,7 @@ def _failure(
         num_micro_batches=scenario.num_micro_batches,
         poisoned=scenario.poison,
         rank=rank.rank,
+        written_in_flight=any(c.written_in_flight for c in rank.collectives if c.step == step),
         local=_local_gradients(recording, reference, step, name),
         contains=_contents(recording, rank.rank, step, name, difference),
     )

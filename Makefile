@@ -1,0 +1,41 @@
+# The two commands of the README, and what they need. `make help` lists all targets.
+#
+# Set-up happens by itself, once: .venv/.ready is older than pyproject.toml or constraints.txt only when they changed.
+
+PYTHON ?= $(shell for v in 3.13 3.12 3.11; do command -v python$$v && break; done || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+TORCH  := 2.13.0
+OUT    := lockstep-out
+
+.DEFAULT_GOAL := help
+.PHONY: help setup verify test lint bench clean
+
+help:            ## what there is
+	@grep -hE '^[a-z]+: .*##|^[a-z]+: *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
+
+setup: $(READY)  ## create .venv and install everything, pinned; nothing if it is up to date
+
+$(READY): pyproject.toml constraints.txt
+	@"$(PYTHON)" -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 11) <= v < (3, 14) else f"Lockstep needs Python 3.11 to 3.13; $(PYTHON) is {v[0]}.{v[1]}. Try: make PYTHON=python3.12")'
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==$(TORCH) -c constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	@touch $@
+
+verify: $(READY) ## verify every built-in strategy on 4 ranks: a table here, pages in lockstep-out/
+	$(BIN)/lockstep verify all --world-size 4 --out $(OUT)
+	@echo "report: $(OUT)/index.html"
+
+test: $(READY)   ## the whole test suite, on all cores
+	$(BIN)/python -m pytest -n auto
+
+lint: $(READY)   ## ruff, mypy, import contracts
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+bench: $(READY)  ## a quick verification against torchrun's hello, alternating
+	$(BIN)/python benchmarks/cold_start.py
+
+clean:           ## remove what was made here, .venv included
+	rm -rf $(VENV) $(OUT) lockstep-data build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,33 @@
+"""One rank walks its parameters in another order: same-shape gradients are paired with strangers.
+
+The mechanism of pytorch/pytorch#72843 and of dictionaries or sets iterated per process.
+"""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+TRIPS = {"LS101", "LS201", "LS301"}
+CAUSE = "bucket_contents_differ"
+
+
+class Reversed:
+    def __init__(self, model):
+        self.model = model
+        for tensor in model.state_dict().values():
+            dist.broadcast(tensor, src=0)
+
+    def __call__(self, *inputs):
+        return self.model(*inputs)
+
+    def sync_gradients(self):
+        parameters = sorted(self.model.parameters(), key=lambda p: tuple(p.shape))  # stable: siblings stay in order
+        if dist.get_rank() == 1:
+            parameters = sorted(reversed(parameters), key=lambda p: tuple(p.shape))
+        for parameter in parameters:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+
+
+def wrap(model):
+    return Reversed(model)

@@ -1,0 +1,148 @@
+"""Strategies that raise, die, hang or leave processes behind: named, explained, and nothing is left running."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+
+import psutil
+import pytest
+
+WRAPPER = """
+import os, signal, subprocess, sys, time
+import torch, torch.distributed as dist
+
+class W:
+    def __init__(self, model):
+        self.model = model
+        for tensor in model.state_dict().values():
+            dist.broadcast(tensor, src=0)
+    def __call__(self, *inputs):
+        return self.model(*inputs)
+    def sync_gradients(self):
+        rank = dist.get_rank()
+        {act}
+        for p in self.model.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+
+def wrap(model):
+    return W(model)
+"""
+
+
+@pytest.fixture
+def misbehaving(tmp_path):
+    def make(act, source=WRAPPER):
+        path = tmp_path / "mine.py"
+        path.write_text(source.replace("{act}", textwrap.indent(act, " " * 8).strip()))
+        return str(path)
+
+    return make
+
+
+def ranks(report, place=0):
+    return {rank.rank: rank for rank in report.scenarios[place].ranks}
+
+
+def test_raises_on_import(lockstep, misbehaving):
+    report = lockstep.verify(misbehaving("", "import not_there\n"), world_size=2)
+    assert report.verdict == "unknown"
+    detail = ranks(report)[0].detail
+    assert "on import" in detail
+    assert "No module named 'not_there'" in detail
+    assert "verifier/" not in detail
+    assert any("not run" in problem for problem in report.problems)
+
+
+def test_has_no_such_attribute(lockstep, misbehaving):
+    report = lockstep.verify(misbehaving("") + ":wrapp", world_size=2)
+    assert report.verdict == "unknown"
+    assert "no attribute 'wrapp'; it has: W, wrap" in ranks(report)[0].detail
+
+
+def test_raises_in_wrap(lockstep, misbehaving):
+    source = "def helper(model):\n    raise RuntimeError('I cannot')\ndef wrap(model):\n    return helper(model)\n"
+    report = lockstep.verify(misbehaving("", source), world_size=2)
+    assert report.verdict == "unknown"
+    detail = ranks(report)[1].detail
+    assert "in helper" in detail
+    assert "RuntimeError: I cannot" in detail
+    assert "verifier/" not in detail
+
+
+def test_returns_something_that_is_no_model(lockstep, misbehaving):
+    report = lockstep.verify(misbehaving("", "def wrap(model):\n    return 42\n"), world_size=2)
+    assert report.verdict == "unknown"
+    assert "returned a int object, which cannot be called" in ranks(report)[0].detail
+
+
+def test_is_told_an_option_it_does_not_know(lockstep):
+    report = lockstep.verify("naive", world_size=2, options={"bucket_cap_gb": 1})
+    assert report.verdict == "unknown"
+    assert "bucket_cap_gb" in ranks(report)[0].detail
+
+
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [
+        ("if rank == 1: os._exit(7)", "exit code 7"),
+        ("if rank == 1: os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
+        ("if rank == 1: os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV"),
+        ("if rank == 1: sys.exit(0)", "SystemExit"),
+    ],
+)
+def test_a_rank_that_ends_early_is_named(lockstep, misbehaving, act, told):
+    report = lockstep.verify(misbehaving(act), world_size=3)
+    assert report.verdict == "unknown"
+    assert told in ranks(report)[1].detail
+    assert any("rank 1" in problem for problem in report.problems)
+    assert all(rank.detail for rank in ranks(report).values())
+
+
+def test_a_rank_that_hangs_is_named_with_every_stack(lockstep, misbehaving):
+    begun = time.monotonic()
+    report = lockstep.verify(misbehaving("if rank == 1: time.sleep(1e6)"), world_size=3, timeout_s=4)
+    assert time.monotonic() - begun < 15
+    assert report.verdict == "unknown"
+    assert {rank.status for rank in ranks(report).values()} == {"hung"}
+    assert all("in sync_gradients" in rank.stack for rank in ranks(report).values())
+    assert "allreduce" in ranks(report)[0].detail
+    assert not any("verifier/" in rank.stack for rank in ranks(report).values())
+
+
+def test_sizes_that_do_not_match_are_a_failure_and_not_a_crash(lockstep, misbehaving):
+    """gloo aborts the process here; the recordings of both ranks say why."""
+    act = "if rank == 1: dist.all_reduce(torch.ones(5))"
+    report = lockstep.verify(misbehaving(act), world_size=2)
+    assert report.verdict == "fail"
+    order = next(check for check in report.checks if check.code == "LS301")
+    assert order.failures[0].cause == "collectives_differ"
+    assert order.failures[0].observed == "allreduce SUM of 5 float32"
+
+
+def test_a_collective_too_many_at_the_end_is_a_failure(lockstep, misbehaving):
+    act = "if rank == 1: self.extra = dist.all_reduce(torch.ones(6, 8), async_op=True)"
+    report = lockstep.verify(misbehaving(act), world_size=2, timeout_s=20)
+    assert report.verdict == "fail"
+
+
+def test_processes_that_a_strategy_starts_are_ended_with_it(lockstep, misbehaving):
+    act = "self.sleeper = subprocess.Popen(['sleep', '98765'])"
+    lockstep.verify(misbehaving(act), world_size=2).assert_pass()
+    left = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "98765"]]
+    deadline = time.monotonic() + 5
+    while any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in left) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [p for p in left if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_what_a_rank_prints_does_not_reach_the_result(lockstep, misbehaving):
+    report = lockstep.verify(misbehaving("print('hello from', rank)"), world_size=2)
+    report.assert_pass()
+    assert "hello from 1" in ranks(report)[1].output
+
+
+def test_one_launcher_survives_all_of_this(lockstep, misbehaving):
+    lockstep.verify(misbehaving("if rank == 0: os._exit(1)"), world_size=2)
+    lockstep.verify("bucketed", world_size=2).assert_pass()
