@@ -39,16 +39,17 @@ class DataParallel(nn.Module):
         self, module: nn.Module, strategy: Strategy, *, comm: Comm | None = None, broadcast_buffers: bool = True
     ) -> None:
         super().__init__()
-        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-        if not named:
-            raise ValueError("the model has no parameter that requires a gradient: there is nothing to synchronise")
         self.module = module
         self.strategy = strategy
         self.comm = comm or Comm()
         self.broadcast_buffers = broadcast_buffers
         self._synchronise = True
         self._in_backward = False
+        # Agreement first: a refusal that only some ranks reach would leave the others waiting for them.
         require_agreement(self.comm, list(module.named_parameters()))
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        if not named:
+            raise ValueError("the model has no parameter that requires a gradient: there is nothing to synchronise")
         self.broadcast_state()
         strategy.prepare(named, self.comm)
         for _, parameter in named:

@@ -7,15 +7,22 @@ the server ends with this process.
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from verifier.launchers.local import LocalLauncher
+
+
+def _stop(number: int, frame: object) -> None:
+    sys.exit(128 + number)
 
 
 def main() -> None:
     words = sys.argv[1:]
     wants_ranks = words[:1] == ["verify"] and len(words) > 1 and not {"-h", "--help"} & set(words)
     early = LocalLauncher() if wants_ranks else None
+    if wants_ranks:
+        signal.signal(signal.SIGTERM, _stop)  # so that temporary folders go, too
     try:
         from verifier import cli
 

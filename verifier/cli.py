@@ -28,6 +28,7 @@ ALL = "all"
 EXIT_CODES = {"pass": 0, "fail": 1, "unknown": 3}
 USAGE = 2
 OUR_ERROR = 3
+INTERRUPTED = 130  # what shells report for Ctrl-C; 1 would say that the strategy failed
 
 app = typer.Typer(
     name="lockstep",
@@ -141,23 +142,32 @@ def explain(code: Annotated[str, typer.Argument(help="a check such as LS201, or 
         typer.echo(text_of(code), nl=False)
 
 
+DataOption = Annotated[Path | None, typer.Option(help="where runs and the database are kept [lockstep-data]")]
+
+
 @app.command()
 def serve(
-    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="port to listen on")] = 8000,
-    data: Annotated[Path, typer.Option(help="where runs and the database are kept")] = Path("lockstep-data"),
+    host: Annotated[str | None, typer.Option(help="address to listen on [127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option(help="port to listen on [8000]; 0: a free one", min=0, max=65535)] = None,
+    data: DataOption = None,
+    worker: Annotated[bool | None, typer.Option("--worker/--no-worker", help="also execute runs")] = None,
 ) -> None:
-    """Start the API and a worker: POST /runs, GET /runs/{id}/report."""
-    module = _service()
-    module.serve(host=host, port=port, data_dir=data)
+    """Start the API and a worker: POST /runs, GET /runs/{id}/report.
+
+    What is not given here comes from LOCKSTEP_HOST, LOCKSTEP_PORT and LOCKSTEP_DATA_DIR.
+    """
+    with _usage_errors():
+        _service().serve(host=host, port=port, data_dir=data, worker=worker)
 
 
-@app.command()
-def worker(
-    data: Annotated[Path, typer.Option(help="where runs and the database are kept")] = Path("lockstep-data"),
+@app.command("worker")
+def worker_(
+    data: DataOption = None,
+    slots: Annotated[int | None, typer.Option(help="ranks that may run at once", min=1)] = None,
 ) -> None:
     """Start a worker alone, beside an API that runs elsewhere on the same data."""
-    _service().run_worker(data_dir=data)
+    with _usage_errors():
+        _service().run_worker(data_dir=data, slots=slots)
 
 
 def _service() -> Any:
@@ -243,6 +253,9 @@ def _usage_errors() -> Iterator[None]:
         _refuse(
             "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {e['input']!r})" for e in error.errors())
         )
+    except KeyboardInterrupt:
+        errors.print("lockstep: stopped; ranks are ended, nothing was kept that was not complete")
+        raise typer.Exit(INTERRUPTED) from None
     except LaunchError as error:
         errors.print(f"lockstep: {error}", markup=False)
         raise typer.Exit(OUR_ERROR) from None

@@ -1,31 +1,27 @@
 """The observer: sits under every strategy, where all collectives pass, and writes them down.
 
-``torch.library`` lets Python replace the CPU and CUDA kernels of the ``c10d::`` operators. torch's C++ reducer,
-FSDP, functional collectives and user code all go through them, so all are seen alike; patching
-``torch.distributed`` would miss most. Each replacement records the call, runs the *backend's own bound method*
-(calling the original kernel boxed holds the GIL and deadlocks), and returns a ``Work`` of ours.
+``verifier.kernels`` routes every ``c10d::`` operator through ``Observer.issue``, which records the call, starts it on
+the backend and returns a ``Work`` of ours.
 
 Special here is the **poison**: the real collective runs on a shadow copy, and the caller's tensor holds NaN until
 the caller waits. A legal asynchronous transport may do that; a strategy that reads early now shows it on every
-machine, every time, instead of on a slow day in production. A write to a tensor in flight is lost in the same way, and noted.
+machine, every time, instead of on a slow day in production. A write to a tensor in flight is lost in the same way,
+and noted.
 """
 
 from __future__ import annotations
 
 import mmap
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from torch._C import _distributed_c10d as c10d
-from torch.distributed import ProcessGroup, ReduceOp, Work
+from torch.distributed import ProcessGroup, Work
 
-from verifier.errors import OurFault
 from verifier.journal import Journal, dtype_name, tensor_bytes
 
 # A quiet NaN whose payload says "poison": arithmetic keeps it, so a NaN of ours is told from a NaN of theirs.
@@ -95,9 +91,7 @@ class ObservedWork(Work):
 
 
 class Observer:
-    """Records the collectives of this process in ``journal``. One per process; ``install`` may be called once."""
-
-    installed: ClassVar[Observer | None] = None
+    """Records the collectives of this process in ``journal``. ``verifier.kernels.install`` puts it in place."""
 
     def __init__(self, journal: Journal, board: Path, *, poison: bool, keep_payloads: bool) -> None:
         self.journal, self.poison, self.keep_payloads = journal, poison, keep_payloads
@@ -107,15 +101,6 @@ class Observer:
         self.overhead_s = 0.0
         self._alive: list[Work] = []  # C++ keeps the C++ half of a Work; Python must keep ours
         self._board = Board(board)
-
-    def install(self) -> None:
-        Observer.installed = self
-        self._library = torch.library.Library("c10d", "IMPL")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "overriding a previously registered kernel": yes, that is the point
-            for name, kernel in _KERNELS.items():
-                for key in ("CPU", "CUDA"):
-                    self._library.impl(name, _guarded(kernel), key)
 
     def issue(
         self,
@@ -228,132 +213,3 @@ def _version(tensor: torch.Tensor) -> int:
 
 def _device(tensors: Sequence[torch.Tensor]) -> torch.device:
     return tensors[0].device if tensors else torch.device("cpu")
-
-
-def _options(options: Any, timeout_ms: int, **fields: Any) -> Any:
-    for name, value in fields.items():
-        setattr(options, name, value)
-    if timeout_ms > 0:
-        options.timeout = timedelta(milliseconds=timeout_ms)
-    return options
-
-
-def _observer() -> Observer:
-    assert Observer.installed is not None
-    return Observer.installed
-
-
-def _reduce(boxed: Any) -> ReduceOp:
-    return ReduceOp(ReduceOp.RedOpType(boxed.op()))
-
-
-def _name(op: ReduceOp) -> str:
-    return str(ReduceOp.RedOpType(op.op)).rpartition(".")[2] if hasattr(op, "op") else str(op).rpartition(".")[2]
-
-
-def _guarded(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Tell our own mistakes from the transport's errors, which are RuntimeErrors and the strategy's to explain."""
-
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return kernel(*args, **kwargs)
-        except (AttributeError, TypeError, NameError, LookupError, AssertionError) as error:
-            raise OurFault(f"the observer failed in {kernel.__name__.strip('_')}: {error!r}") from error
-
-    return guarded
-
-
-# The replacements. Each has the operator's schema (torch/csrc/distributed/c10d/Ops.cpp) as its signature; arguments
-# that equal their default are not passed by the dispatcher, so defaults are stated here, too.
-
-
-def _allreduce(tensors: Any, pg: Any, op: Any, sparse: Any, async_op: bool = True, timeout: int = -1) -> Any:
-    reduce_op = _reduce(op)
-
-    def start(backend: Any, shadows: list[torch.Tensor]) -> Any:
-        return backend.allreduce(shadows, _options(c10d.AllreduceOptions(), timeout, reduceOp=reduce_op))
-
-    work = _observer().issue("allreduce_", pg, tensors, tensors, start, reduce_op=_name(reduce_op))
-    return tensors, work.boxed()
-
-
-def _allreduce_coalesced(tensors: Any, pg: Any, op: Any, async_op: bool = True, timeout: int = -1) -> Any:
-    reduce_op = _reduce(op)
-
-    def start(backend: Any, shadows: list[torch.Tensor]) -> Any:
-        return backend.allreduce_coalesced(
-            shadows, _options(c10d.AllreduceCoalescedOptions(), timeout, reduceOp=reduce_op)
-        )
-
-    work = _observer().issue("allreduce_coalesced_", pg, tensors, tensors, start, reduce_op=_name(reduce_op))
-    return work.boxed()
-
-
-def _broadcast(tensors: Any, pg: Any, root: int, root_tensor: int, async_op: bool = True, timeout: int = -1) -> Any:
-    def start(backend: Any, shadows: list[torch.Tensor]) -> Any:
-        options = _options(c10d.BroadcastOptions(), timeout, rootRank=root, rootTensor=root_tensor)
-        return backend.broadcast(shadows, options)
-
-    work = _observer().issue("broadcast_", pg, tensors, tensors, start, root=root)
-    return tensors, work.boxed()
-
-
-def _reduce_to_root(
-    tensors: Any, pg: Any, op: Any, root: int, root_tensor: int, async_op: bool = True, timeout: int = -1
-) -> Any:
-    reduce_op = _reduce(op)
-
-    def start(backend: Any, shadows: list[torch.Tensor]) -> Any:
-        options = _options(c10d.ReduceOptions(), timeout, reduceOp=reduce_op, rootRank=root, rootTensor=root_tensor)
-        return backend.reduce(shadows, options)
-
-    return _observer().issue("reduce_", pg, tensors, tensors, start, reduce_op=_name(reduce_op), root=root).boxed()
-
-
-def _allgather(outputs: Any, inputs: Any, pg: Any, async_op: bool = True, timeout: int = -1) -> Any:
-    flat = [tensor for row in outputs for tensor in row]
-
-    def start(backend: Any, shadows: list[torch.Tensor]) -> Any:
-        width = len(outputs[0])
-        rows = [shadows[i : i + width] for i in range(0, len(shadows), width)]
-        return backend.allgather(rows, inputs, _options(c10d.AllgatherOptions(), timeout))
-
-    return outputs, _observer().issue("allgather_", pg, inputs, flat, start).boxed()
-
-
-def _allgather_base(output: Any, tensor: Any, pg: Any, async_op: bool = True, timeout: int = -1) -> Any:
-    def start(backend: Any, shadows: list[torch.Tensor]) -> Any:
-        # The input may be a slice of the output (in place): then it must be read before the output is poisoned.
-        return backend._allgather_base(shadows[0], tensor.clone(), _options(c10d.AllgatherOptions(), timeout))
-
-    return output, _observer().issue("_allgather_base_", pg, [tensor], [output], start).boxed()
-
-
-def _reduce_scatter_base(output: Any, tensor: Any, pg: Any, op: Any, async_op: bool = True, timeout: int = -1) -> Any:
-    reduce_op = _reduce(op)
-
-    def start(backend: Any, shadows: list[torch.Tensor]) -> Any:
-        options = _options(c10d.ReduceScatterOptions(), timeout, reduceOp=reduce_op)
-        return backend._reduce_scatter_base(shadows[0], tensor.clone(), options)
-
-    work = _observer().issue("_reduce_scatter_base_", pg, [tensor], [output], start, reduce_op=_name(reduce_op))
-    return output, work.boxed()
-
-
-def _barrier(tensor: Any, pg: Any, device_ids: Any, async_op: bool = True, timeout: int = -1) -> Any:
-    def start(backend: Any, shadows: list[torch.Tensor]) -> Any:
-        return backend.barrier(_options(c10d.BarrierOptions(), timeout))
-
-    return _observer().issue("barrier", pg, [], [], start).boxed()
-
-
-_KERNELS: dict[str, Callable[..., Any]] = {
-    "allreduce_": _allreduce,
-    "allreduce_coalesced_": _allreduce_coalesced,
-    "broadcast_": _broadcast,
-    "reduce_": _reduce_to_root,
-    "allgather_": _allgather,
-    "_allgather_base_": _allgather_base,
-    "_reduce_scatter_base_": _reduce_scatter_base,
-    "barrier": _barrier,
-}

@@ -18,6 +18,7 @@ from torch import nn
 
 from ddp_core.driver import Driver, recognise, styles
 from verifier import fault as faults
+from verifier import kernels
 from verifier import workload as workloads
 from verifier.journal import Journal
 from verifier.loading import LoadedStrategy, StrategyError, load_strategy
@@ -34,7 +35,7 @@ def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path) -> 
     try:
         dist.init_process_group(scenario.backend, store=store, rank=rank, world_size=scenario.world_size)
         observer = Observer(journal, folder / "board", poison=scenario.poison, keep_payloads=scenario.tagged)
-        observer.install()
+        kernels.install(observer)
         Subject(scenario, rank, journal, observer).run()
         journal.note("observer", {"calls": observer.num_calls, "bytes": observer.num_bytes, "s": observer.overhead_s})
         journal.outcome("completed")

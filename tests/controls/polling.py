@@ -1,4 +1,4 @@
-"""Waits by polling ``is_completed()``, and by chaining a future: both are legal ways to learn that a result is there."""
+"""Waits by polling ``is_completed()`` and by chaining a future: two legal ways to learn that a result is there."""
 
 from __future__ import annotations
 

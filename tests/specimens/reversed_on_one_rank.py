@@ -21,9 +21,10 @@ class Reversed:
         return self.model(*inputs)
 
     def sync_gradients(self):
-        parameters = sorted(self.model.parameters(), key=lambda p: tuple(p.shape))  # stable: siblings stay in order
+        parameters = list(self.model.parameters())
         if dist.get_rank() == 1:
-            parameters = sorted(reversed(parameters), key=lambda p: tuple(p.shape))
+            parameters.reverse()
+        parameters.sort(key=lambda p: tuple(p.shape))  # stable, so only siblings of one shape change places
         for parameter in parameters:
             dist.all_reduce(parameter.grad)
             parameter.grad /= dist.get_world_size()

@@ -125,7 +125,9 @@ def test_explain(command):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_when_the_command_is_ended(tmp_path, number):
     """The strategy sleeps; the command is ended; its fork server and ranks end, too."""
-    source = "import time\ndef wrap(model):\n    open('ready-%d' % __import__('os').getpid(), 'w')\n    time.sleep(1e6)\n"
+    source = (
+        "import time\ndef wrap(model):\n    open('ready-%d' % __import__('os').getpid(), 'w')\n    time.sleep(1e6)\n"
+    )
     (tmp_path / "sleeper.py").write_text(source)
     words = [sys.executable, "-m", "verifier", "verify", "sleeper.py", "-n", "2", "--timeout", "60"]
     process = subprocess.Popen(
@@ -139,5 +141,8 @@ def test_nothing_is_left_when_the_command_is_ended(tmp_path, number):
     process.send_signal(number)
     _, errors = process.communicate(timeout=20)
     assert b"Traceback" not in errors
+    if number != signal.SIGKILL:
+        assert process.returncode == 128 + number
+        assert not list(tmp_path.glob("lockstep-*")), "a temporary folder was left"
     _, alive = psutil.wait_procs(family, timeout=10)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []

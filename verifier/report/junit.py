@@ -15,7 +15,7 @@ def render(report: Report) -> str:
     cases = [_case(report, check) for check in report.checks]
     suite = ElementTree.Element(
         "testsuite",
-        name=f"lockstep {_clean(report.strategy['as_typed'])}",
+        name=f"lockstep {_clean(report.strategy.get('as_typed', '?'))}",
         tests=str(len(cases)),
         failures=str(sum(case.find("failure") is not None for case in cases)),
         errors=str(sum(case.find("error") is not None for case in cases)),

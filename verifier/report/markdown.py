@@ -30,5 +30,5 @@ def render(report: Report) -> str:
 
 def _cell(text: str | None) -> str:
     """Text that cannot leave its table cell or turn into markup."""
-    plain = (text or "").replace("\n", " ").replace("|", "\\|")
+    plain = " ".join((text or "").split()).replace("|", "\\|")
     return plain.replace("<", "&lt;").replace(">", "&gt;")

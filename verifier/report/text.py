@@ -49,9 +49,9 @@ def _headline(report: Report) -> Text:
     faulty = f" with fault {request['fault']}" if request.get("fault") else ""
     drivers = ", ".join(sorted({s.driver for s in report.scenarios if s.driver})) or "none found"
     return Text(
-        f"{report.strategy['as_typed']}{faulty}: world size {request['world_size']}, profile {request['profile']}, "
-        f"driver {drivers}, torch {environment.get('torch')}, {environment.get('backend')} on "
-        f"{environment.get('device')}"
+        f"{report.strategy.get('as_typed', '?')}{faulty}: world size {request['world_size']}, "
+        f"profile {request['profile']}, driver {drivers}, torch {environment.get('torch')}, "
+        f"{environment.get('backend')} on {environment.get('device')}"
     )
 
 

@@ -1,0 +1,42 @@
+"""The plan: every gradient once, caps kept, kinds apart, and nothing but the sizes decides."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddp_core.buckets import Gradient, plan_buckets
+
+gradients = st.lists(
+    st.builds(lambda n, k: Gradient("g", n, 4 * n, k), st.integers(1, 500), st.sampled_from(["a", "b"])), min_size=1
+)
+
+
+@given(gradients, st.integers(1, 4000), st.integers(1, 4000))
+def test_plan(items, cap, first_cap):
+    plans = plan_buckets(items, cap_bytes=cap, first_cap_bytes=first_cap)
+    placed = [slot.index for plan in plans for slot in plan.slots]
+    assert sorted(placed) == list(range(len(items)))
+    for place, plan in enumerate(plans):
+        assert {items[slot.index].kind for slot in plan.slots} == {plan.kind}
+        assert [slot.index for slot in plan.slots] == sorted((s.index for s in plan.slots), reverse=True)
+        offset = 0
+        for slot in plan.slots:
+            assert slot.offset == offset
+            offset += slot.numel
+        assert plan.numel == offset
+        assert len(plan.slots) == 1 or offset * 4 <= (first_cap if place == 0 else cap)
+    assert plan_buckets(items, cap_bytes=cap, first_cap_bytes=first_cap) == plans
+
+
+def test_reverse_registration_order_and_a_smaller_first_bucket():
+    items = [Gradient(name, 10, 40, "f") for name in "abcdef"]
+    plans = plan_buckets(items, cap_bytes=80, first_cap_bytes=40)
+    assert [[slot.name for slot in plan.slots] for plan in plans] == [["f"], ["e", "d"], ["c", "b"], ["a"]]
+
+
+@pytest.mark.parametrize(("cap", "first"), [(0, 1), (1, 0), (-1, 1)])
+def test_caps_must_be_positive(cap, first):
+    with pytest.raises(ValueError, match="must be positive"):
+        plan_buckets([], cap_bytes=cap, first_cap_bytes=first)

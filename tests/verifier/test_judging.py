@@ -1,0 +1,139 @@
+"""Nothing passes by accident: the rules by which findings become verdicts."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from verifier.check import Check, Findings
+from verifier.comparison import bound_float64, compare, odd_ones_out
+from verifier.diagnosis import POISON, GradientEvidence, diagnose
+from verifier.judging import run_check
+from verifier.recording import RankRecording, Recording
+from verifier.request import Builtin
+from verifier.scenario import Scenario
+from verifier.verdict import Failure, combine
+
+
+def recording(complete=True, **fields):
+    scenario = Scenario(
+        name="s", situation="s", workload="exact", strategy=Builtin(name="naive"), **{"world_size": 1, **fields}
+    )
+    outcome = {"status": "completed"} if complete else None
+    return Recording(scenario, [RankRecording(0, outcome=outcome)], None, {})
+
+
+def conclude(findings, made=None, planned=()):
+    made = recording() if made is None else made
+    result = run_check(Check("LS999", "trial", lambda _: findings, ""), [made], planned)
+    return result.verdict, result.claimed
+
+
+FAILURE = Failure(scenario="s", explanation="wrong")
+
+
+def test_verdicts():
+    assert conclude(Findings(comparisons=3)) == ("pass", True)
+    assert conclude(Findings(comparisons=3, failures=[FAILURE])) == ("fail", True)
+    assert conclude(Findings()) == ("unknown", True)
+    assert conclude(Findings(comparisons=3, blocked="half is missing")) == ("unknown", True)
+    assert conclude(Findings(comparisons=3), recording(complete=False)) == ("unknown", True)
+    assert conclude(Findings(comparisons=3, failures=[FAILURE]), recording(complete=False)) == ("fail", True)
+    assert conclude(Findings(not_claimed="not said")) == ("unknown", False)
+
+
+def test_a_check_that_raises_is_unknown():
+    def broken(_):
+        raise ZeroDivisionError("oops")
+
+    result = run_check(Check("LS999", "trial", broken, ""), [recording()])
+    assert result.verdict == "unknown"
+    assert "our fault" in result.why
+    assert "oops" in result.why
+
+
+def test_a_scenario_that_was_not_run_is_no_pass():
+    never = recording(seed=1).scenario.model_copy(update={"name": "never"})
+    assert conclude(Findings(comparisons=3), planned=[recording().scenario, never]) == ("unknown", True)
+    elsewhere = never.model_copy(update={"judged_by": ("LS001",)})
+    assert conclude(Findings(comparisons=3), planned=[recording().scenario, elsewhere]) == ("pass", True)
+
+
+def test_combine():
+    for verdicts in itertools.product(["pass", "fail", "unknown"], repeat=3):
+        expected = "fail" if "fail" in verdicts else "unknown" if "unknown" in verdicts else "pass"
+        assert combine(verdicts) == expected
+    assert combine([]) == "unknown"
+
+
+def test_compare_has_no_hidden_tolerance():
+    one = np.array([1.0, 2.0], np.float32)
+    assert compare(one, one, 0.0).equal
+    off = compare(np.nextafter(one, np.float32(9)), one, 0.0)
+    assert not off.equal
+    assert off.margin == float("inf")
+    assert not compare(np.array([np.nan, 2.0], np.float32), one, 1e9).equal
+    assert not compare(np.array([np.inf, 2.0], np.float32), one, 1e9).equal
+    assert compare(np.array([np.nan]), np.array([np.nan]), 0.0).equal
+    assert compare(np.empty(0), np.empty(0), 0.0).equal
+    assert compare(np.array([1 + 1e-12]), np.array([1.0]), bound_float64(np.array([1.0]))).equal
+    assert not compare(np.array([1 + 1e-9]), np.array([1.0]), bound_float64(np.array([1.0]))).equal
+    assert not compare(np.array([1e-9, 0.0]), np.zeros(2), bound_float64(np.zeros(2))).equal
+
+
+@pytest.mark.parametrize(
+    ("digests", "odd", "majority"),
+    [
+        ("aaaa", [], True),
+        ("aaba", [2], True),
+        ("baaa", [0], True),
+        ("aabb", [2, 3], False),
+        ("bbaa", [2, 3], False),
+        ("ab", [1], False),
+        ("abc", [1, 2], False),
+    ],
+)
+def test_odd_ranks_are_named_by_majority_and_ties_say_so(digests, odd, majority):
+    assert odd_ones_out(dict(enumerate(digests))) == (odd, majority)
+
+
+def evidence(observed, expected, **fields):
+    given = {"world_size": 4, "num_micro_batches": 1, "poisoned": True, "rank": 1, "local": {}} | fields
+    return GradientEvidence(observed=np.asarray(observed), expected=np.asarray(expected), **given)
+
+
+def test_causes():
+    right = np.array([1.0, -2.0, 3.0])
+    locals_ = {0: right + 5, 1: right - 7}
+
+    def cause(observed, **fields):
+        found = diagnose(evidence(observed, right, **fields))
+        return found and found.name
+
+    assert cause(right * 4) == "missing_average"
+    assert cause(right / 4) == "averaged_twice"
+    assert cause(right * 2, num_micro_batches=2) == "missing_accumulation_average"
+    assert cause(locals_[1], local=locals_) == "not_synchronised"
+    assert cause(locals_[0], local=locals_) == "one_ranks_gradient"
+    assert cause(right * 4, written_in_flight=True) == "written_in_flight"
+    assert cause(right + 1) is None  # no name is better than a wrong one
+    assert cause(right * [4, 4, 1]) is None
+    assert cause([np.nan, 1, 1], poisoned=False) is None
+    poisoned = right.copy()
+    poisoned.view(POISON["float64"][0])[1] = POISON["float64"][1]
+    found = diagnose(evidence(poisoned, right))
+    assert (found.name, found.confidence) == ("read_before_wait", 1.0)
+    assert diagnose(evidence(right * 4, right, num_micro_batches=4)).confidence < 0.9  # K = W: could be either
+
+
+def test_the_observer_and_the_judge_agree_on_the_poison():
+    from verifier import observer
+
+    assert POISON["float32"][1] == observer.POISON_FLOAT32
+    assert POISON["float64"][1] == observer.POISON_FLOAT64
+    for kind, bits in POISON.values():
+        value = np.array([bits], kind).view(f"f{np.dtype(kind).itemsize}")
+        assert np.isnan(value).all()
+        assert ((value / 3).view(kind) == bits).all()  # arithmetic keeps the payload

@@ -1,0 +1,89 @@
+"""What is written is read back; what was not written whole is absent, and never a crash."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from verifier.journal import Journal, tensor_bytes
+from verifier.recording import Recording
+from verifier.request import Builtin
+from verifier.scenario import Scenario
+
+
+@pytest.fixture
+def folder(tmp_path):
+    Scenario(name="t", situation="t", workload="exact", strategy=Builtin(name="naive"), world_size=1).save(tmp_path)
+    return tmp_path
+
+
+def journal_of(folder):
+    return Journal(folder / "subject" / "rank0")
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(6, dtype=torch.float32).view(2, 3),
+        torch.arange(6, dtype=torch.float64).view(2, 3).t(),
+        torch.tensor(3.5),
+        torch.empty(0),
+        torch.tensor([1.5, -2.25, 1e30], dtype=torch.bfloat16),
+        torch.tensor([1.5, float("nan"), float("inf")]),
+        torch.arange(10)[::2],
+    ],
+)
+def test_tensors_come_back(folder, tensor):
+    journal = journal_of(folder)
+    journal.tensor("weight", 0, "w", tensor, keep=True)
+    journal.tensor("gradient", 0, "w", tensor, keep=False)
+    rank = Recording.load(folder).ranks[0]
+    values = rank.tensor("weight", 0, "w").values
+    assert values.shape == tuple(tensor.shape)
+    np.testing.assert_array_equal(values.astype(np.float64), tensor.to(torch.float64).numpy())
+    assert rank.tensor("gradient", 0, "w").values is None
+    assert rank.tensor("gradient", 0, "w").digest == rank.tensor("weight", 0, "w").digest
+
+
+def digest(folder, tensor, name):
+    journal_of(folder).tensor("weight", 0, name, tensor, keep=False)
+    return Recording.load(folder).ranks[0].tensor("weight", 0, name).digest
+
+
+def test_digests_see_bytes(folder):
+    zero, negative = torch.tensor([0.0]), torch.tensor([-0.0])
+    assert digest(folder, zero, "a") != digest(folder, negative, "b")
+    nan = torch.tensor([float("nan")])
+    assert digest(folder, nan, "c") == digest(folder, nan.clone(), "d")
+    assert digest(folder, torch.tensor([1.0, 2.0]), "e") != digest(folder, torch.tensor([2.0, 1.0]), "f")
+    flipped = torch.tensor([-1.0, -2.0])
+    assert digest(folder, torch.tensor([1.0, 2.0]), "g") != digest(folder, flipped, "h")
+
+
+@pytest.mark.parametrize("cut", range(2, 200, 7))
+def test_a_journal_cut_anywhere_is_read_up_to_there(folder, cut):
+    journal = journal_of(folder)
+    journal.tensor("weight", 0, "w", torch.ones(3), keep=True)
+    journal.outcome("completed")
+    path = folder / "subject" / "rank0" / "journal.jsonl"
+    path.write_bytes(path.read_bytes()[:-cut])
+    recording = Recording.load(folder)
+    assert not recording.complete
+
+
+def test_a_blob_that_is_not_all_there_is_absent(folder):
+    journal_of(folder).tensor("weight", 0, "w", torch.ones(300), keep=True)
+    blobs = folder / "subject" / "rank0" / "blobs.bin"
+    blobs.write_bytes(blobs.read_bytes()[:100])
+    assert Recording.load(folder).ranks[0].tensor("weight", 0, "w").values is None
+
+
+def test_a_rank_that_wrote_nothing_is_incomplete(folder):
+    recording = Recording.load(folder)
+    assert not recording.complete
+    assert recording.parameter_names == []
+
+
+def test_complex_tensors_are_written_as_bytes():
+    assert len(tensor_bytes(torch.ones(3, dtype=torch.complex64))) == 24

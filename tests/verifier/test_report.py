@@ -1,0 +1,101 @@
+"""Renderers are total: whatever a strategy is called, prints or raises, the report is well-formed and inert."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from verifier.report import FORMATS, render
+from verifier.report.model import RankOutcome, Repeat, Report, ScenarioResult
+from verifier.verdict import CheckResult, Failure
+
+NASTY = "</pre><script>alert(1)</script> [bold]{{ 7*7 }} | `x` \x00\x1b[31m \u2028 é ☃"
+
+
+@pytest.fixture
+def report():
+    failure = Failure(
+        scenario=NASTY, step=0, rank=1, parameter=NASTY, index=[3, 1], expected="1", observed="2", explanation=NASTY
+    )
+    return Report(
+        verdict="fail",
+        summary=NASTY,
+        strategy={"as_typed": NASTY},
+        request={"world_size": 2, "profile": "quick", "seed": 0, "fault": None},
+        environment={"torch": "2", "backend": "gloo", "device": "cpu", "python": "3", "lockstep": "0"},
+        scenarios=[
+            ScenarioResult(
+                name="plain",
+                workload="exact",
+                world_size=2,
+                num_steps=12,
+                num_micro_batches=1,
+                complete=False,
+                seconds=0.1,
+                ranks=[RankOutcome(rank=0, status="raised", detail=NASTY, stack=NASTY, output=NASTY)],
+                losses=[float(i) for i in range(12)],
+                timeline=[
+                    {"rank": 0, "seq": 0, "op": NASTY, "phase": "backward", "start_ms": 0.0, "end_ms": 1.0},
+                ],
+            )
+        ],
+        checks=[
+            CheckResult(code="LS201", name="g", verdict="fail", comparisons=2, failed=9, failures=[failure]),
+            CheckResult(code="LS101", name="w", verdict="unknown", why=NASTY),
+            CheckResult(code="LS001", name="i", verdict="unknown", claimed=False, why="not said"),
+        ],
+        problems=[NASTY],
+        communication={"calls": 1, "bytes": 2, "by_op": {}},
+        timings={"observer_s": 0.0, "judging_s": 0.0, "total_s": None},
+        repeat=Repeat(command="lockstep verify x"),
+    )
+
+
+class Tags(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.seen = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes)))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_renders_anything(report, format):
+    assert "LS201" in render(report, format)
+
+
+def test_html_is_inert_and_self_contained(report):
+    text = render(report, "html")
+    tags = Tags(text).seen
+    assert "script" not in {tag for tag, _ in tags}
+    assert all(not value.startswith("http") for _, attributes in tags for value in attributes.values() if value)
+    assert "{{" not in text.replace("{{ 7*7 }}", "")
+    assert text.count("<svg") == 2
+
+
+def test_junit_and_json_parse(report):
+    root = ElementTree.fromstring(render(report, "junit"))
+    (suite,) = root
+    assert (suite.get("failures"), suite.get("errors"), suite.get("skipped")) == ("1", "1", "1")
+    document = json.loads(render(report, "json"))
+    assert document["schema"] == 1
+    assert Report.model_validate(document) == report
+
+
+def test_markdown_tables_keep_their_columns(report):
+    rows = [line for line in render(report, "markdown").splitlines() if line.startswith("| LS")]
+    assert {row.replace("\\|", "").count("|") for row in rows} <= {5, 6}
+
+
+def test_plain_text_has_no_escape_codes(report):
+    assert "\x1b[" not in render(report, "text").replace(NASTY, "").replace("\x1b[31m", "")
+
+
+def test_unknown_format(report):
+    with pytest.raises(ValueError, match="Did you mean 'json'"):
+        render(report, "jsn")
