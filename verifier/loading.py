@@ -10,7 +10,6 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -51,13 +50,15 @@ class LoadedStrategy:
         return {**asdict(self.contract), "supports": sorted(self.contract.supports)}
 
 
-def load_strategy(ref: StrategyRef, *, small_buckets: bool = False) -> LoadedStrategy:
+def load_strategy(ref: StrategyRef, folder: Path, *, small_buckets: bool = False) -> LoadedStrategy:
     """Import the strategy and return its ``wrap`` with the options to call it with.
+
+    Source that was sent along is written below ``folder``, this rank's own, and kept with the recording.
 
     Raises StrategyError if its module cannot be imported or has no such attribute.
     """
     try:
-        module, attribute = _import(ref)
+        module, attribute = _import(ref, folder)
         target = getattr(module, attribute)
     except AttributeError as error:
         available = [n for n in vars(module) if callable(getattr(module, n)) and not n.startswith("_")]
@@ -76,17 +77,17 @@ def load_strategy(ref: StrategyRef, *, small_buckets: bool = False) -> LoadedStr
     return LoadedStrategy(target, options, contract)
 
 
-def _import(ref: StrategyRef) -> tuple[ModuleType, str]:
+def _import(ref: StrategyRef, folder: Path) -> tuple[ModuleType, str]:
     if isinstance(ref, Builtin):
         return catalogue.STRATEGIES.load(ref.name), "wrap"
     if isinstance(ref, FromFile):
         return _import_file(Path(ref.path)), ref.attribute
     if isinstance(ref, Source):
-        folder = Path(tempfile.mkdtemp(prefix="lockstep-source-"))
         for name, text in ref.files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8")
-        sys.path.insert(0, str(folder))
+            path = folder / "source" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        sys.path.insert(0, str(folder / "source"))
     assert isinstance(ref, Imported | Source)
     module, _, attribute = ref.entrypoint.partition(":")
     return importlib.import_module(module), attribute

@@ -36,7 +36,7 @@ def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path) -> 
         dist.init_process_group(scenario.backend, store=store, rank=rank, world_size=scenario.world_size)
         observer = Observer(journal, folder / "board", poison=scenario.poison, keep_payloads=scenario.tagged)
         kernels.install(observer)
-        Subject(scenario, rank, journal, observer).run()
+        Subject(scenario, rank, folder, journal, observer).run()
         journal.note("observer", {"calls": observer.num_calls, "bytes": observer.num_bytes, "s": observer.overhead_s})
         journal.outcome("completed")
     except StrategyError as error:
@@ -46,7 +46,8 @@ def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path) -> 
 class Subject:
     """One rank's replica under the strategy."""
 
-    def __init__(self, scenario: Scenario, rank: int, journal: Journal, observer: Observer) -> None:
+    def __init__(self, scenario: Scenario, rank: int, folder: Path, journal: Journal, observer: Observer) -> None:
+        self.folder = folder
         self.scenario, self.rank, self.journal, self.observer = scenario, rank, journal, observer
         self.workload = workloads.load(scenario)
         torch.manual_seed(scenario.seed if scenario.same_start else scenario.seed + 1 + rank)
@@ -55,7 +56,7 @@ class Subject:
         describe(journal, self.model, self.workload)
 
     def run(self) -> None:
-        strategy = load_strategy(self.scenario.strategy, small_buckets=self.scenario.small_buckets)
+        strategy = load_strategy(self.scenario.strategy, self.folder, small_buckets=self.scenario.small_buckets)
         self.journal.note("contract", strategy.contract_dict())
         self.driver = self._wrap(strategy)
         self.parameters = [(n, p) for n, p in self.driver.named_parameters() if p.requires_grad]

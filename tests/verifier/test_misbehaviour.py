@@ -146,3 +146,23 @@ def test_what_a_rank_prints_does_not_reach_the_result(lockstep, misbehaving):
 def test_one_launcher_survives_all_of_this(lockstep, misbehaving):
     lockstep.verify(misbehaving("if rank == 0: os._exit(1)"), world_size=2)
     lockstep.verify("bucketed", world_size=2).assert_pass()
+
+
+def test_source_needs_trust_and_stays_with_its_recording(lockstep, tmp_path):
+    from verifier import engine
+    from verifier.errors import UsageError
+    from verifier.request import Request, Source
+
+    text = "from helper import wrap\n"
+    files = {"mine.py": text, "helper.py": "from ddp_core.strategies.flat import wrap\n"}
+    source = Source(files=files, entrypoint="mine:wrap")
+    with pytest.raises(UsageError, match="--trust"):
+        engine.plan(Request(strategy=source))
+    report = engine.run(
+        Request(strategy=source, world_size=2, profile="quick", trust=True),
+        tmp_path / "run",
+        launcher=lockstep.launcher,
+    )
+    report.assert_pass()
+    assert (tmp_path / "run/scenarios/plain/subject/rank1/source/helper.py").exists()
+    assert "files" not in report.strategy
