@@ -28,6 +28,7 @@ class Findings:
     not_claimed: str | None = None
 
     def note_margin(self, margin: float) -> None:
+        """``margin`` may be infinite: something is wrong where nothing may be."""
         self.margin = margin if self.margin is None else max(self.margin, margin)
 
 

@@ -6,6 +6,7 @@ something everywhere and found nothing wrong *passes*.
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Sequence
 
@@ -59,7 +60,7 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
         claimed=claimed or bool(failures),
         comparisons=comparisons,
         failed=len(failures),
-        margin=margin,
+        margin=margin if margin is not None and math.isfinite(margin) else None,
         why=why if verdict == "unknown" else None,
         failures=failures[:MAX_FAILURES_SHOWN],
     )

@@ -72,8 +72,7 @@ def _compare(
         wanted = wanted * recording.scenario.world_size
     findings.comparisons += 1
     difference = compare(observed.values, wanted, _bound(recording, reference, step, name, wanted))
-    if np.isfinite(difference.margin):
-        findings.note_margin(difference.margin)
+    findings.note_margin(difference.margin)
     if difference.equal:
         return []
     return [_failure(recording, reference, rank, step, name, observed.values, wanted, difference)]
