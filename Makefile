@@ -2,7 +2,9 @@
 #
 # Set-up happens by itself, once: .venv/.ready is older than pyproject.toml or constraints.txt only when they changed.
 
-PYTHON ?= $(shell for v in 3.13 3.12 3.11; do command -v python$$v && break; done || command -v python3)
+IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+            $$p -c '$(IN_RANGE)' 2>/dev/null && command -v $$p && break; done)
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
@@ -18,8 +20,9 @@ help:            ## what there is
 setup: $(READY)  ## create .venv and install everything, pinned; nothing if it is up to date
 
 $(READY): pyproject.toml constraints.txt
-	@"$(PYTHON)" -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 11) <= v < (3, 14) else f"Lockstep needs Python 3.11 to 3.13; $(PYTHON) is {v[0]}.{v[1]}. Try: make PYTHON=python3.12")'
-	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	@test -n "$(PYTHON)" && $(PYTHON) -c '$(IN_RANGE)' || { \
+	   echo "Lockstep needs Python 3.11 to 3.13, and found $$(python3 --version 2>&1). Try: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==$(TORCH) -c constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
 	@touch $@
