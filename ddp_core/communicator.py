@@ -1,0 +1,105 @@
+"""A communicator: the five operations that a synchroniser asks of a network, whichever network it is.
+
+Special here: all-reduces are counted apart from broadcasts. All-reduces recur every step and are what bucketing is
+about; broadcasts happen once, at the start. Counts are kept in this base class, so every network counts alike.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
+
+import torch
+
+from ddp_core.comm import Comm
+
+
+class Ranks(Protocol):
+    """What a sum over ranks needs. ``Comm`` and every ``Communicator`` have it."""
+
+    rank: int
+    world_size: int
+
+    def all_reduce(self, tensor: torch.Tensor) -> None: ...
+
+
+class Communicator(ABC):
+    """One rank's view of a group of ranks. Every method is collective: all ranks call it, in the same order.
+
+    ``num_calls`` and ``num_bytes`` count all-reduces, ``num_broadcasts`` and ``num_broadcast_bytes`` broadcasts. A
+    tensor of n elements of s bytes counts n*s bytes, whatever the network's algorithm then moves.
+    """
+
+    rank: int
+    world_size: int
+
+    def __init__(self) -> None:
+        self.reset_counts()
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        """Replace ``tensor`` (any shape, any strides) on every rank by the sum over ranks. Blocks.
+
+        Raises TypeError for a dtype that the network cannot add up.
+        """
+        self._all_reduce(tensor)
+        self.num_calls += 1
+        self.num_bytes += tensor.numel() * tensor.element_size()
+
+    def bcast(self, tensor: torch.Tensor, root: int = 0) -> None:
+        """Replace ``tensor`` (same shape and dtype everywhere) on every rank by that of rank ``root``. Blocks."""
+        self._bcast(tensor, root)
+        self.num_broadcasts += 1
+        self.num_broadcast_bytes += tensor.numel() * tensor.element_size()
+
+    def gather(self, item: Any, root: int = 0) -> list[Any] | None:
+        """Every rank's ``item`` (small, picklable), by rank, on rank ``root``; None on the others."""
+        items = self.gather_objects(item)
+        return items if self.rank == root else None
+
+    @abstractmethod
+    def gather_objects(self, item: Any) -> list[Any]:
+        """Every rank's ``item`` (small, picklable), by rank, on every rank."""
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Return when every rank has come here."""
+
+    @abstractmethod
+    def _all_reduce(self, tensor: torch.Tensor) -> None: ...
+
+    @abstractmethod
+    def _bcast(self, tensor: torch.Tensor, root: int) -> None: ...
+
+    def reset_counts(self) -> None:
+        """Count from zero again, on this rank."""
+        self.num_calls = self.num_bytes = 0
+        self.num_broadcasts = self.num_broadcast_bytes = 0
+
+    def __repr__(self) -> str:
+        reduced = f"num_calls={self.num_calls}, num_bytes={self.num_bytes}"
+        sent = f"num_broadcasts={self.num_broadcasts}, num_broadcast_bytes={self.num_broadcast_bytes}"
+        return f"{type(self).__name__}(rank={self.rank}, world_size={self.world_size}, {reduced}, {sent})"
+
+
+class TorchCommunicator(Communicator):
+    """Over torch.distributed: gloo, NCCL, or whatever the process group was made with.
+
+    Raises RuntimeError when no process group is initialised.
+    """
+
+    def __init__(self, comm: Comm | None = None) -> None:
+        super().__init__()
+        self.comm = comm or Comm()
+        self.rank, self.world_size = self.comm.rank, self.comm.world_size
+
+    def gather_objects(self, item: Any) -> list[Any]:
+        return self.comm.gather_objects(item)
+
+    def barrier(self) -> None:
+        self.comm.barrier()
+
+    def _all_reduce(self, tensor: torch.Tensor) -> None:
+        self.comm.all_reduce(tensor)
+
+    def _bcast(self, tensor: torch.Tensor, root: int) -> None:
+        self.comm.broadcast(tensor, src=root)
