@@ -1,7 +1,8 @@
 """A communicator: the five operations that a synchroniser asks of a network, whichever network it is.
 
 Special here: all-reduces are counted apart from broadcasts. All-reduces recur every step and are what bucketing is
-about; broadcasts happen once, at the start. Counts are kept in this base class, so every network counts alike.
+about; broadcasts happen once, at the start. Counts are kept in this base class, so every network counts alike; so is
+the rule that elements travel in the order of their indices, whatever the strides on this rank.
 """
 
 from __future__ import annotations
@@ -41,13 +42,17 @@ class Communicator(ABC):
 
         Raises TypeError for a dtype that the network cannot add up.
         """
-        self._all_reduce(tensor)
+        wire = _in_index_order(tensor)
+        self._all_reduce(wire)
+        _put_back(wire, tensor)
         self.num_calls += 1
         self.num_bytes += tensor.numel() * tensor.element_size()
 
     def bcast(self, tensor: torch.Tensor, root: int = 0) -> None:
         """Replace ``tensor`` (same shape and dtype everywhere) on every rank by that of rank ``root``. Blocks."""
-        self._bcast(tensor, root)
+        wire = _in_index_order(tensor)
+        self._bcast(wire, root)
+        _put_back(wire, tensor)
         self.num_broadcasts += 1
         self.num_broadcast_bytes += tensor.numel() * tensor.element_size()
 
@@ -65,10 +70,12 @@ class Communicator(ABC):
         """Return when every rank has come here."""
 
     @abstractmethod
-    def _all_reduce(self, tensor: torch.Tensor) -> None: ...
+    def _all_reduce(self, tensor: torch.Tensor) -> None:
+        """As ``all_reduce``; ``tensor`` is contiguous."""
 
     @abstractmethod
-    def _bcast(self, tensor: torch.Tensor, root: int) -> None: ...
+    def _bcast(self, tensor: torch.Tensor, root: int) -> None:
+        """As ``bcast``; ``tensor`` is contiguous."""
 
     def reset_counts(self) -> None:
         """Count from zero again, on this rank."""
@@ -103,3 +110,18 @@ class TorchCommunicator(Communicator):
 
     def _bcast(self, tensor: torch.Tensor, root: int) -> None:
         self.comm.broadcast(tensor, src=root)
+
+
+def _in_index_order(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor`` if its memory holds its elements in the order of their indices, else a copy that does.
+
+    Networks see memory. Where one rank's gradient is transposed in memory and another's is not, adding them up as they
+    lie would add strangers.
+    """
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
+def _put_back(wire: torch.Tensor, tensor: torch.Tensor) -> None:
+    if wire.data_ptr() != tensor.data_ptr():
+        with torch.no_grad():
+            tensor.copy_(wire)

@@ -7,12 +7,14 @@ The model stays bare; the training loop makes two calls:
 
 Special here: which gradients travel, in what parcels and in which order, is planned once, from what the ranks have
 just agreed upon by name, and never from what this rank's backward happened to produce. A rank that did not use a
-parameter sends zeros for it. Nothing overlaps with backward: this is the simplest thing that is right, over any
-``Communicator``.
+parameter sends *minus* zeros for it: a sum is -0.0 only if every term is, so a parameter that nobody used is told apart
+and keeps no gradient, as in a single process (an optimizer with momentum would move it otherwise). Nothing overlaps
+with backward: this is the simplest thing that is right, over any ``Communicator``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -20,19 +22,19 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from ddp_core.buckets import MB, BucketPlan, Gradient, plan_buckets
+from ddp_core.buckets import MB, Gradient, plan_buckets
 from ddp_core.communicator import Communicator
-from ddp_core.strategy import gradient_or_zeros
 from ddp_core.wrapper import require_agreement
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What was agreed for one model: its trainable parameters in registration order, and their buckets."""
+    """What was agreed for one model: trainable parameters in registration order, and the places of each bucket's."""
 
     signature: tuple[Any, ...]
-    parameters: tuple[nn.Parameter, ...]
-    buckets: tuple[BucketPlan, ...]
+    names: list[str]
+    parameters: list[nn.Parameter]
+    buckets: list[list[int]]
 
 
 class Synchronizer:
@@ -63,36 +65,34 @@ class Synchronizer:
     def sync_gradients(self, model: nn.Module, use_bucketing: bool | None = None) -> None:
         """Replace every trainable parameter's ``.grad`` by its mean over ranks; zeros count where a rank has none.
 
-        One all-reduce per bucket, or one per parameter without bucketing. ``use_bucketing`` None: as constructed.
+        One all-reduce per bucket, or one per parameter without bucketing. ``use_bucketing`` None: as constructed. A
+        parameter without a gradient on any rank still has none afterwards. Sparse gradients become dense.
 
         Parameters may be frozen or unfrozen between steps, on all ranks in the same step.
 
         Raises ValueError as ``broadcast_parameters`` does, at the first call for a model.
         """
         plan = self._plan(model)
+        bucketed = self.use_bucketing if use_bucketing is None else use_bucketing
         with torch.no_grad():
-            if self.use_bucketing if use_bucketing is None else use_bucketing:
-                for bucket in plan.buckets:
-                    self._reduce_bucket(bucket, [plan.parameters[slot.index] for slot in bucket.slots])
-            else:
-                for parameter in plan.parameters:
-                    gradient = _dense_gradient(parameter)
-                    self.comm.all_reduce(gradient)
-                    gradient.div_(self.comm.world_size)
+            for places in plan.buckets if bucketed else [[index] for index in range(len(plan.parameters))]:
+                self._reduce([plan.parameters[place] for place in places])
 
-    def _reduce_bucket(self, bucket: BucketPlan, parameters: list[nn.Parameter]) -> None:
-        """One all-reduce for a bucket; its flat buffer lives only this long."""
-        flat = torch.empty(bucket.numel, dtype=parameters[0].dtype, device=parameters[0].device)
-        places = [
-            (_dense_gradient(parameter), flat[slot.offset : slot.offset + slot.numel].view(parameter.shape))
-            for slot, parameter in zip(bucket.slots, parameters, strict=True)
-        ]
-        for gradient, place in places:
-            place.copy_(gradient)
+    def _reduce(self, parameters: Sequence[nn.Parameter]) -> None:
+        """One all-reduce for the gradients of ``parameters``, of one dtype and device, end to end in a flat buffer.
+
+        The buffer lives only this long. Elements lie in it in the order of their indices, whatever strides the
+        gradients have here or on other ranks.
+        """
+        first = parameters[0]
+        flat = torch.empty(sum(p.numel() for p in parameters), dtype=first.dtype, device=first.device)
+        pieces = flat.split([p.numel() for p in parameters])
+        for parameter, piece in zip(parameters, pieces, strict=True):
+            _fill(piece.view(parameter.shape), parameter.grad)
         self.comm.all_reduce(flat)
         flat.div_(self.comm.world_size)
-        for gradient, place in places:
-            gradient.copy_(place)
+        for parameter, piece in zip(parameters, pieces, strict=True):
+            _hand_out(piece.view(parameter.shape), parameter)
 
     def _plan(self, model: nn.Module) -> Plan:
         """The plan for ``model``; made, after all ranks have compared notes, when the model is new or has changed."""
@@ -107,21 +107,39 @@ class Synchronizer:
         gradients = [Gradient(n, p.numel(), p.numel() * p.element_size(), (p.dtype, str(p.device))) for n, p in named]
         cap = max(int(self.bucket_cap_mb * MB), 1)
         buckets = plan_buckets(gradients, cap_bytes=cap, first_cap_bytes=cap)
-        self._plans[model] = Plan(signature, tuple(p for _, p in named), tuple(buckets))
-        return self._plans[model]
+        places = [[slot.index for slot in bucket.slots] for bucket in buckets]
+        plan = self._plans[model] = Plan(signature, [n for n, _ in named], [p for _, p in named], places)
+        return plan
 
     def buckets(self, model: nn.Module) -> list[list[str]]:
         """Parameter names by bucket, in the order in which buckets travel: the same on every rank."""
-        return [[slot.name for slot in bucket.slots] for bucket in self._plan(model).buckets]
+        plan = self._plan(model)
+        return [[plan.names[place] for place in bucket] for bucket in plan.buckets]
 
     def __repr__(self) -> str:
         options = f"use_bucketing={self.use_bucketing}, bucket_cap_mb={self.bucket_cap_mb:g}"
         return f"Synchronizer({self.comm!r}, {options})"
 
 
-def _dense_gradient(parameter: nn.Parameter) -> torch.Tensor:
-    """The gradient, zeros where there is none. A sparse one is made dense: ranks use different rows."""
-    gradient = gradient_or_zeros(parameter)
-    if gradient.layout != torch.strided:
-        gradient = parameter.grad = gradient.to_dense()
-    return gradient
+def _fill(piece: torch.Tensor, gradient: torch.Tensor | None) -> None:
+    """Copy ``gradient`` in, or mark it absent: an absent one is -0.0, a present one does not begin with -0.0."""
+    if gradient is None:
+        _real(piece).fill_(-0.0)
+        return
+    piece.copy_(gradient if gradient.layout == torch.strided else gradient.to_dense())
+    _real(piece).view(-1)[:1].add_(0.0)
+
+
+def _hand_out(piece: torch.Tensor, parameter: nn.Parameter) -> None:
+    """Copy the mean to ``parameter``'s gradient; leave it without one if no rank had any."""
+    if parameter.grad is None:
+        begin = _real(piece).view(-1)[:1]
+        if bool(((begin == 0) & begin.signbit()).all()):
+            return
+    if parameter.grad is None or parameter.grad.layout != torch.strided:
+        parameter.grad = torch.empty_like(parameter, memory_format=torch.preserve_format)
+    parameter.grad.copy_(piece)
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
