@@ -45,14 +45,17 @@ class Gradient:
     kind: Hashable
 
 
-def plan_buckets(gradients: Sequence[Gradient], *, cap_bytes: int, first_cap_bytes: int) -> list[BucketPlan]:
-    """Group gradients, in reverse registration order, into buckets of at most ``cap_bytes`` each.
+def plan_buckets(
+    gradients: Sequence[Gradient], *, cap_bytes: int, first_cap_bytes: int, order: Sequence[int] | None = None
+) -> list[BucketPlan]:
+    """Group gradients into buckets of at most ``cap_bytes`` each.
 
-    Reverse registration order approximates the order in which backward finishes them, so early buckets can
-    leave early (Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3). The first bucket has its own,
-    smaller cap, so that the network starts to work soon. A gradient larger than the cap gets a bucket alone.
+    By default in reverse registration order, which approximates the order in which backward finishes them, so early
+    buckets can leave early (Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3). ``order`` gives the indices
+    of ``gradients`` in an observed order; those it lacks follow. The first bucket has its own, smaller cap, so that
+    the network starts to work soon. A gradient larger than the cap gets a bucket alone.
 
-    The buckets are in launch order: that of their first gradient.
+    The buckets are in launch order: that of their last gradient, which is when a bucket can leave.
 
     Raises ValueError if a cap is not positive.
     """
@@ -61,7 +64,8 @@ def plan_buckets(gradients: Sequence[Gradient], *, cap_bytes: int, first_cap_byt
     open_bytes: dict[Hashable, int] = {}
     open_bucket: dict[Hashable, int] = {}
     members: list[list[int]] = []
-    for index in reversed(range(len(gradients))):
+    in_order = list(dict.fromkeys([*(order or ()), *reversed(range(len(gradients)))]))
+    for index in in_order:
         gradient = gradients[index]
         bucket = open_bucket.get(gradient.kind)
         cap = first_cap_bytes if bucket == 0 else cap_bytes
@@ -71,6 +75,8 @@ def plan_buckets(gradients: Sequence[Gradient], *, cap_bytes: int, first_cap_byt
             members.append([])
         members[bucket].append(index)
         open_bytes[gradient.kind] += gradient.num_bytes
+    place = {index: number for number, index in enumerate(in_order)}
+    members.sort(key=lambda indices: place[indices[-1]])
     return [_lay_out(indices, gradients) for indices in members]
 
 

@@ -1,4 +1,4 @@
-"""The door to the network for our own strategies: five operations, counted.
+"""The door to the network for our own strategies: a handful of operations, counted.
 
 Special here: gloo reads a strided view as if it were dense and returns a wrong sum without a word
 (https://github.com/pytorch/pytorch/issues/192920, and all_reduce does it too), so a tensor whose memory has holes
@@ -61,6 +61,13 @@ class Comm:
         assert work is not None  # None means: this process is no member of the group
         return work
 
+    def all_to_all_async(self, received: torch.Tensor, sent: torch.Tensor) -> Pending:
+        """Begin to send the r-th part of ``sent`` to rank r, and to gather what the ranks send here, in rank order."""
+        self._count(sent)
+        work = dist.all_to_all_single(received, sent, group=self.group, async_op=True)
+        assert work is not None
+        return work
+
     def broadcast(self, tensor: torch.Tensor, src: int = 0) -> None:
         """Replace ``tensor`` on every rank by that of group rank ``src``. Blocks."""
         dense = _dense(tensor)
@@ -74,6 +81,24 @@ class Comm:
         items: list[Any] = [None] * self.world_size
         dist.all_gather_object(items, item, group=self.group)
         return items
+
+    def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Every rank's ``tensor`` (same shape and dtype everywhere), by rank. Blocks."""
+        tensor = tensor.contiguous()
+        self._count(tensor)
+        gathered = [torch.empty_like(tensor) for _ in range(self.world_size)]
+        dist.all_gather(gathered, tensor, group=self.group)
+        return gathered
+
+    def broadcast_object(self, item: Any, src: int = 0) -> Any:
+        """Group rank ``src``'s ``item`` (small, picklable), on every rank. For set-up, not for the training loop."""
+        box = [item]
+        dist.broadcast_object_list(box, group=self.group, group_src=src)
+        return box[0]
+
+    def serves(self, device: torch.device) -> bool:
+        """Can tensors on ``device`` travel through this process group?"""
+        return device.type in {served.type for served in (self.group or dist.group.WORLD)._device_types}
 
     def barrier(self) -> None:
         dist.barrier(group=self.group)

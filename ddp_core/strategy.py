@@ -1,7 +1,7 @@
 """What a strategy is: the part of a data-parallel wrapper that decides when gradients meet, and in what parcels.
 
 Special here: a strategy never touches hooks, broadcasts or ``no_sync``. ``DataParallel`` owns those, calls
-the four methods below at the right moments, and so each file in ``strategies/`` holds one mechanism and no more.
+the methods below at the right moments, and so each file in ``strategies/`` holds one mechanism and no more.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ddp_core.comm import Comm
+from ddp_core.unused import absent_gradient, mark_present, nobody_used
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,20 @@ class Contract:
     """What a strategy claims. The verifier holds it to this, and does not hold it to what it does not claim.
 
     The defaults are those of torch's DistributedDataParallel. A module that provides ``wrap`` may provide
-    ``CONTRACT`` beside it.
+    ``CONTRACT`` beside it, or ``contract(**options)`` where the claim depends on the options.
+
+    Attributes:
+        average: gradients are the mean over ranks, or their sum.
+        broadcasts_at_start: replicas that start unequal are made equal. False: they are refused, or left alone.
+        lossy: the dtype to which gradients may be rounded on the wire, for example ``"bfloat16"``; None: none.
+        sharded: parameters, gradients or optimizer state are spread over ranks.
+        supports: what else it claims, by name.
     """
 
     average: Literal["mean", "sum"] = "mean"
     broadcasts_at_start: bool = True
+    lossy: str | None = None
+    sharded: bool = False
     supports: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -35,45 +45,68 @@ class Strategy(ABC):
 
     Life: ``prepare`` once; then per synchronised backward ``backward_started``, ``gradient_ready`` once for each
     parameter in the order autograd finishes them (which may differ from rank to rank), ``backward_done``.
-    When ``backward_done`` returns, every ``parameter.grad`` is the mean over ranks.
+    When ``backward_done`` returns, every ``parameter.grad`` is the mean over ranks, or None if no rank has one.
+
+    Not every gradient is announced: one that this rank does not use never is, nor one that is finished inside a
+    re-entrant checkpoint, where more of it may follow (``gradient_late``). ``backward_done`` finds them in place.
     """
 
     parameters: Sequence[nn.Parameter]
+    names: Sequence[str]
     comm: Comm
+    divisor: int  # the world size; under join(divide_by_initial_world_size=False) the number of active ranks
 
     def prepare(self, named_parameters: Sequence[tuple[str, nn.Parameter]], comm: Comm) -> None:
         """Learn the trainable parameters (same names, order, shapes and dtypes on every rank)."""
+        self.names = [name for name, _ in named_parameters]
         self.parameters = [parameter for _, parameter in named_parameters]
         self.comm = comm
+        self.divisor = comm.world_size
 
     def backward_started(self) -> None:
         """The first gradient of a synchronised backward is about to be reported."""
 
     def gradient_ready(self, parameter: nn.Parameter) -> None:
-        """``parameter.grad`` is final for this backward on this rank."""
+        """``parameter.grad`` holds everything that this rank has for it in this backward."""
+
+    def gradient_late(self, parameter: nn.Parameter) -> None:
+        """``parameter.grad`` has grown inside a nested backward, and may grow again."""
 
     @abstractmethod
     def backward_done(self) -> None:
         """All gradients of this rank are final. Leave the mean over ranks in every ``parameter.grad``."""
 
-    def average(self, summed: torch.Tensor) -> None:
-        """Turn a sum over ranks into a mean, in place.
+    def average(self, gradient: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Divide by the number of ranks: in place, or into ``out``. Before or after the sum, as suits the strategy.
 
         By division, not by multiplying with 1/W: that rounds twice and is off by one unit in the last place
         for W = 7, 13, 14, 15 and others.
         """
-        summed.div_(self.comm.world_size)
+        return gradient.div_(self.divisor) if out is None else torch.div(gradient, self.divisor, out=out)
 
 
-def gradient_or_zeros(parameter: nn.Parameter) -> torch.Tensor:
-    """This rank's gradient; zeros, set in place, where this rank did not use the parameter.
+def gradient_to_send(parameter: nn.Parameter) -> torch.Tensor:
+    """This rank's gradient of ``parameter``, set in place as absent (-0.0) where this rank did not use it.
 
-    Every rank must bring something to every collective: whoever skips a parameter that others reduce pairs the
-    wrong tensors from there on, or hangs. A parameter that no rank used therefore ends with zeros, not None.
+    Its memory is laid out like the parameter's, as on every other rank: transports add what lies at the same place in
+    memory, not what has the same index.
     """
-    if parameter.grad is None:
-        parameter.grad = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-    return parameter.grad
+    gradient = parameter.grad
+    if gradient is None:
+        gradient = parameter.grad = absent_gradient(parameter)
+        return gradient
+    if gradient.stride() != parameter.stride():
+        laid_out = torch.empty_like(parameter, memory_format=torch.preserve_format).detach()
+        if laid_out.stride() != gradient.stride():
+            gradient = parameter.grad = laid_out.copy_(gradient)
+    mark_present(gradient)
+    return gradient
+
+
+def drop_if_nobody_used(parameter: nn.Parameter, *, used_here: bool) -> None:
+    """After the sum: a parameter that no rank used has no gradient, as in a single process."""
+    if not used_here and parameter.grad is not None and nobody_used(parameter.grad):
+        parameter.grad = None
 
 
 Wrap = Callable[..., Any]

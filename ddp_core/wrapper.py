@@ -1,27 +1,41 @@
 """DataParallel: replicas that start equal, and a strategy that keeps their gradients equal.
 
 Special here: this is everything that data-parallel wrappers share and so often get wrong on the side: agreement
-at the start checked by *name*, buffers, ``no_sync`` that is restored on exceptions, and the end of backward found
-through autograd's own callback, so that ``loss.backward()`` returns with synchronised gradients and a training
-loop needs no further call.
+at the start checked by *name*, buffers, ``no_sync`` that is restored on exceptions, a backward that raises, a model
+that changes after wrapping, and the end of backward found through autograd's own callback, so that
+``loss.backward()`` returns with synchronised gradients and a training loop needs no further call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import warnings
+import weakref
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal, NoReturn
 
 import torch
+import torch.distributed as dist
 from torch import nn
-from torch.autograd import Variable
+from torch.distributed.algorithms.join import Join, Joinable
 
+from ddp_core import joining
+from ddp_core.agreement import require_agreement, require_equal_values
+from ddp_core.backward import BackwardWatch, current_backward
+from ddp_core.census import Census
 from ddp_core.comm import Comm
+from ddp_core.sparse import SparseGradients, sparse_parameters
 from ddp_core.strategy import Strategy
+from ddp_core.unwrapped import FirstWrapHook, objection_to
 
 
-class DataParallel(nn.Module):
+class DataParallel(nn.Module, Joinable):
     """Wrap ``module`` so that every rank's gradients are the mean over ranks when ``backward()`` returns.
+
+    What synchronises is decided when ``backward()`` runs: gradients that have accumulated so far are averaged, unless
+    it runs inside ``no_sync()``. A parameter that no rank used keeps ``grad=None``. ``state_dict()`` is the bare
+    model's. Not supported, and refused: ``backward(create_graph=True)``, copying and pickling the wrapper.
 
     Args:
         module: the same architecture on every rank; its weights may differ, rank 0's are taken.
@@ -29,93 +43,221 @@ class DataParallel(nn.Module):
         comm: the ranks that take part; all of them by default.
         broadcast_buffers: copy rank 0's buffers (BatchNorm's running statistics, ...) to all ranks before
             each synchronised training forward, as torch's DDP does.
+        start: ``"broadcast"`` rank 0's state, or ``"require_equal"``: refuse replicas that differ by a byte.
 
     Raises:
-        ValueError: on every rank, if ``module`` has no trainable parameter, or if names, shapes or dtypes of
-            parameters differ between ranks; the message names the first rank and parameter that do.
+        ValueError: on every rank, if ``module`` has no trainable parameter, is wrapped already, lies on a device that
+            the process group does not serve, or if names, shapes, strides or dtypes of parameters or buffers differ
+            between ranks; the message names the first rank and parameter that do.
+        RuntimeError: there is no process group.
     """
 
     def __init__(
-        self, module: nn.Module, strategy: Strategy, *, comm: Comm | None = None, broadcast_buffers: bool = True
+        self,
+        module: nn.Module,
+        strategy: Strategy,
+        *,
+        comm: Comm | None = None,
+        broadcast_buffers: bool = True,
+        start: Literal["broadcast", "require_equal"] = "broadcast",
     ) -> None:
-        super().__init__()
-        self.module = module
-        self.strategy = strategy
-        self.comm = comm or Comm()
+        nn.Module.__init__(self)
+        Joinable.__init__(self)
+        self.module, self.strategy, self.comm = module, strategy, comm or Comm()
         self.broadcast_buffers = broadcast_buffers
-        self._synchronise = True
-        self._in_backward = False
-        # Agreement first: a refusal that only some ranks reach would leave the others waiting for them.
-        require_agreement(self.comm, list(module.named_parameters()))
-        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-        if not named:
-            raise ValueError("the model has no parameter that requires a gradient: there is nothing to synchronise")
-        self.broadcast_state()
-        strategy.prepare(named, self.comm)
-        for _, parameter in named:
-            parameter.register_post_accumulate_grad_hook(self._gradient_ready)
+        self.synchronises = True
+        self.join_divisor: int | None = None  # None: always the world size; 0: the number of active ranks
+        self._announced: bool | None = None
+        self._gradients_seen = False
+        self._backward = BackwardWatch(self._backward_over)
+        parameters, buffers = list(module.named_parameters()), list(module.named_buffers())
+        require_agreement(self.comm, parameters, buffers, objection_to(module, self.comm))
+        if start == "require_equal":
+            require_equal_values(self.comm, [*parameters, *buffers])
+        else:
+            self.broadcast_state()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        named = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
+        sparse = sparse_parameters(self.module)
+        self._parameters_in_turn = [p for _, p in named]
+        self._sparse = SparseGradients([p for _, p in named if p in sparse], self.comm)
+        self._announce_to_strategy = {id(p) for _, p in named if p not in sparse}
+        self._apart: set[int] = set()
+        self.strategy.prepare([(name, p) for name, p in named if p not in sparse], self.comm)
+        hook = FirstWrapHook(weakref.WeakMethod(self._gradient_ready))
+        self._handles = [p.register_post_accumulate_grad_hook(hook) for _, p in named]
+        self._census = Census(self.module)
+
+    # -- a training step ---------------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        # An exception in mid-backward leaves autograd's end-of-backward callback uncalled; a new forward
-        # is where the next step begins, so that is where the flag is put right.
-        self._in_backward = False
-        if self.broadcast_buffers and self._synchronise and self.training and torch.is_grad_enabled():
-            for buffer in self.module.buffers():
-                self.comm.broadcast(buffer)
-        return self.module(*args, **kwargs)
+        if not (self.training and torch.is_grad_enabled()):
+            return self.module(*args, **kwargs)
+        if current_backward() < 0:  # else a checkpoint computes this forward again
+            self._before_forward()
+        output = self.module(*args, **kwargs)
+        self._backward.enter_from(output)
+        return output
+
+    def _before_forward(self) -> None:
+        if self._backward.under_way:
+            self._abandon_backward()
+        if change := self._census.change():
+            raise RuntimeError(change)
+        self._find_shared_gradients()
+        source = 0
+        if self._join_config.enable:
+            source = joining.announce(self)
+            self._announced = self.synchronises
+        if self.synchronises:
+            self.broadcast_buffers_from(source)
+
+    def _gradient_ready(self, parameter: nn.Parameter) -> None:
+        if not self.synchronises:
+            return
+        outermost = self._backward.enter()
+        if not self._gradients_seen:
+            self._gradients_seen = True
+            self._check_announcement()
+            self.strategy.backward_started()
+        gradient = parameter.grad
+        assert gradient is not None
+        if gradient.requires_grad:
+            raise RuntimeError(
+                "backward(create_graph=True) cannot be synchronised: the mean over ranks is not part of the graph. "
+                "Use torch.autograd.grad(..., create_graph=True) for the inner gradient, then backward() as usual."
+            )
+        if id(parameter) not in self._announce_to_strategy or id(parameter) in self._apart:
+            return
+        if gradient.is_sparse:  # from an operator that no module declares: other ranks expect it dense
+            parameter.grad = gradient.to_dense()
+        with torch.no_grad():
+            if outermost:
+                self.strategy.gradient_ready(parameter)
+            else:
+                self.strategy.gradient_late(parameter)
+
+    def _backward_over(self) -> None:
+        if self._gradients_seen:  # else it was torch.autograd.grad, which leaves no gradients behind
+            self.synchronise_nothing()
+
+    def synchronise_nothing(self) -> None:
+        """End a synchronised backward, or stand in for one: what was not announced is sent as it is, or as absent."""
+        if not self._gradients_seen:
+            self.strategy.backward_started()
+        self._gradients_seen, self._apart = False, set()
+        with torch.no_grad():
+            self.strategy.backward_done()
+            self._sparse.reduce()
+
+    def _abandon_backward(self) -> None:
+        """The last backward raised. Its peers may be waiting: bring what it still owes, and keep none of it."""
+        self._backward.forget()
+        if not self._gradients_seen:
+            return
+        warnings.warn("the last backward() did not come to its end; its gradients are dropped", stacklevel=4)
+        for parameter in self._parameters_in_turn:
+            parameter.grad = None
+        self.synchronise_nothing()
+        for parameter in self._parameters_in_turn:
+            parameter.grad = None
+
+    def _find_shared_gradients(self) -> None:
+        """Two parameters may hold one gradient tensor: it is final only when both have added to it."""
+        holders: defaultdict[int, list[int]] = defaultdict(list)
+        for parameter in self._parameters_in_turn:
+            if parameter.grad is not None:
+                holders[id(parameter.grad)].append(id(parameter))
+        self._apart = {key for keys in holders.values() if len(keys) > 1 for key in keys}
+
+    # -- accumulation and uneven inputs ------------------------------------------------------------------------
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Backwards inside this context only accumulate; the first one outside synchronises the accumulated sum."""
-        before, self._synchronise = self._synchronise, False
+        before, self.synchronises = self.synchronises, False
         try:
             yield
         finally:
-            self._synchronise = before
+            self.synchronises = before
 
-    def broadcast_state(self) -> None:
-        """Copy rank 0's parameters and buffers, frozen ones included, to every rank."""
+    def join(self, *, divide_by_initial_world_size: bool = True, throw_on_early_termination: bool = False) -> Join:
+        """A context for uneven inputs: ranks that leave it early answer the others' collectives until all are done.
+
+        Args:
+            divide_by_initial_world_size: gradients are divided by the world size, or by the number of active ranks.
+            throw_on_early_termination: raise on every rank as soon as one has left.
+        """
+        options = {"throw_on_early_termination": throw_on_early_termination}
+        return Join([self], divide_by_initial_world_size=divide_by_initial_world_size, **options)
+
+    def join_hook(self, **kwargs: Any) -> joining.Answering:
+        return joining.Answering(self, kwargs.get("divide_by_initial_world_size", True))
+
+    @property
+    def join_device(self) -> torch.device:
+        return self._parameters_in_turn[0].device
+
+    @property
+    def join_process_group(self) -> Any:
+        return self.comm.group or dist.group.WORLD
+
+    def set_divisor(self, num_active: int) -> None:
+        self.strategy.divisor = self._sparse.divisor = num_active if self.join_divisor == 0 else self.comm.world_size
+
+    def _check_announcement(self) -> None:
+        if self._join_config.enable and self._announced is not True:
+            raise RuntimeError("inside join(), forward and backward must both be inside or both outside of no_sync()")
+
+    # -- state -------------------------------------------------------------------------------------------------
+
+    def broadcast_state(self, src: int = 0) -> None:
+        """Copy rank ``src``'s parameters and buffers, frozen ones included, to every rank."""
         with torch.no_grad():
             for tensor in [*self.module.parameters(), *self.module.buffers()]:
-                self.comm.broadcast(tensor.data)
+                self.comm.broadcast(tensor.data, src)
 
-    def _gradient_ready(self, parameter: nn.Parameter) -> None:
-        if not self._synchronise:
+    def broadcast_buffers_from(self, src: int) -> None:
+        """Copy rank ``src``'s buffers to every rank, in one broadcast per dtype and device."""
+        if not self.broadcast_buffers:
             return
-        if not self._in_backward:
-            self._in_backward = True
-            self.strategy.backward_started()
-            Variable._execution_engine.queue_callback(self._backward_done)
-        self.strategy.gradient_ready(parameter)
+        by_kind: defaultdict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = defaultdict(list)
+        for buffer in self.module.buffers():
+            # .data: an earlier forward's graph may have saved this buffer, and must not find it changed by version
+            by_kind[buffer.dtype, buffer.device].append(buffer.data)
+        for buffers in by_kind.values():
+            flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
+            self.comm.broadcast(flat, src)
+            for buffer, part in zip(buffers, flat.split([b.numel() for b in buffers]), strict=True):
+                buffer.copy_(part.view(buffer.shape))
 
-    def _backward_done(self) -> None:
-        self._in_backward = False
-        with torch.no_grad():
-            self.strategy.backward_done()
+    def unwrap(self) -> nn.Module:
+        """Take the hooks off and give the bare model back: to change it, and wrap it again."""
+        for handle in self._handles:
+            handle.remove()
+        return self.module
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The bare model's: no ``module.`` in front of its names, so checkpoints go both ways."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        return self.module.load_state_dict(state_dict, strict=strict, assign=assign)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """As part of a larger model: find the names without ``module.``."""
+        for name in [n for n in state_dict if n.startswith(prefix)]:
+            state_dict[prefix + "module." + name.removeprefix(prefix)] = state_dict.pop(name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        raise TypeError("a DataParallel holds hooks and a process group; copy the bare model: deepcopy(wrapped.module)")
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(
+            "a DataParallel holds hooks and a process group and cannot be pickled; save wrapped.state_dict()"
+        )
 
     def extra_repr(self) -> str:
         return f"strategy={self.strategy!r}, rank={self.comm.rank}, world_size={self.comm.world_size}"
-
-
-def require_agreement(comm: Comm, named_parameters: Sequence[tuple[str, nn.Parameter]]) -> None:
-    """Raise ValueError on every rank if any rank's parameters differ from rank 0's in name, shape, dtype or order.
-
-    torch's DDP compares counts and shapes only: same-shape siblings registered in another order on one rank are
-    swapped without a word, at the start and in every step.
-    """
-    mine = [(name, tuple(p.shape), str(p.dtype), p.requires_grad) for name, p in named_parameters]
-    every = comm.gather_objects(mine)
-    for rank, theirs in enumerate(every):
-        for place, (ours, other) in enumerate(zip(every[0], theirs, strict=False)):
-            if ours != other:
-                raise ValueError(
-                    f"replicas do not agree on parameter number {place}: rank 0 has {_describe(ours)}, "
-                    f"rank {rank} has {_describe(other)}"
-                )
-        if len(theirs) != len(every[0]):
-            raise ValueError(f"rank 0 has {len(every[0])} parameters, rank {rank} has {len(theirs)}")
-
-
-def _describe(entry: tuple[str, tuple[int, ...], str, bool]) -> str:
-    name, shape, dtype, trainable = entry
-    return f"'{name}' ({dtype.removeprefix('torch.')}, shape {list(shape)}{'' if trainable else ', frozen'})"

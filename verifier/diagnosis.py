@@ -125,6 +125,14 @@ def _own_value(e: GradientEvidence) -> Cause | None:
             f"rank {e.rank} holds exactly its own local gradient: this parameter's gradient was never reduced",
             "make sure that every parameter is in some collective, and that the result is written back to .grad",
         )
+    if e.world_size > 1 and e.rank in e.local and _close(e.observed * e.world_size, e.local[e.rank]):
+        return Cause(
+            "not_synchronised",
+            0.95,
+            f"rank {e.rank} holds its own local gradient divided by {e.world_size}, the number of ranks: averaged, but "
+            "never summed",
+            "make sure that every parameter is in some collective, the last bucket's included",
+        )
     return None
 
 

@@ -67,6 +67,8 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
 
 
 def _judge(check: Check, recording: Recording) -> Findings:
+    if recording.refused is not None:
+        return Findings(not_claimed=f"refused, and not claimed: {recording.refused}")
     try:
         return check.judge(recording)
     except Exception:

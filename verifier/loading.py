@@ -73,8 +73,22 @@ def load_strategy(ref: StrategyRef, folder: Path, *, small_buckets: bool = False
         options.setdefault("bucket_cap_mb", SMALL_BUCKET_CAP_MB)
         if "first_bucket_cap_mb" in inspect.signature(target).parameters:
             options.setdefault("first_bucket_cap_mb", SMALL_BUCKET_CAP_MB / 2)
-    contract = getattr(target, "contract", None) or getattr(module, "CONTRACT", None) or Contract()
-    return LoadedStrategy(target, options, contract)
+    return LoadedStrategy(target, options, _contract(module, target, options))
+
+
+def _contract(module: ModuleType, target: Any, options: dict[str, Any]) -> Contract:
+    """What the strategy claims: ``contract(**options)`` or ``CONTRACT`` beside ``wrap``; torch DDP's claims if neither."""
+    claims = getattr(module, "contract", None)
+    if callable(claims):
+        claimed = claims(**options)
+    else:
+        claimed = getattr(target, "contract", None) or getattr(module, "CONTRACT", None) or Contract()
+    if not isinstance(claimed, Contract):
+        raise StrategyError(
+            "on import",
+            f"the contract must be a ddp_core.Contract, for example Contract(average='sum'); got {claimed!r}",
+        )
+    return claimed
 
 
 def _import(ref: StrategyRef, folder: Path) -> tuple[ModuleType, str]:

@@ -119,6 +119,18 @@ class Recording:
         return all(rank.completed for rank in self.ranks)
 
     @cached_property
+    def refused(self) -> str | None:
+        """What the strategy said when it refused this scenario, as it may: every rank raised, and the contract does not
+        claim what the scenario needs. None: it did not refuse.
+        """
+        contract = self.ranks[0].notes.get("contract")  # absent: it was not even imported
+        unclaimed = [need for need in self.scenario.needs if contract and not claims(contract, need)]
+        outcomes = [rank.outcome or {} for rank in self.ranks]
+        if not unclaimed or not all(outcome.get("status") == "raised" for outcome in outcomes):
+            return None
+        return str(outcomes[0]["detail"]).splitlines()[-1]
+
+    @cached_property
     def parameter_names(self) -> list[str]:
         """Trainable parameters in the bare model's registration order."""
         for rank in [*([self.reference] if self.reference else []), *self.ranks]:
@@ -128,6 +140,11 @@ class Recording:
 
     def steps(self) -> Iterator[int]:
         yield from range(self.scenario.num_steps)
+
+
+def claims(contract: dict[str, Any], need: str) -> bool:
+    """Does ``contract`` (as recorded) claim ``need``: a field of its own, or one of ``supports``?"""
+    return bool(contract.get(need, need in contract.get("supports", ())))
 
 
 def _read_rank(folder: Path, rank: int) -> RankRecording:

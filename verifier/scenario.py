@@ -35,6 +35,9 @@ class Scenario(BaseModel):
     keep_steps: int = Field(8, ge=0, description="contents are kept of the first steps, digests of all")
     small_buckets: bool = Field(False, description="built-in strategies get a small bucket cap: several buckets")
     evaluate: bool = Field(False, description="the workload's own evaluation runs after the last step")
+    needs: tuple[str, ...] = Field(
+        (), description="claims without which a strategy may refuse this, raising on every rank"
+    )
     judged_by: tuple[str, ...] | None = Field(None, description="only these check codes read this; None: all")
     backend: Literal["gloo", "nccl"] = "gloo"
     device: Literal["cpu", "cuda"] = "cpu"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from verifier.scenario import Scenario
 from verifier.tags import TagBook
 from verifier.workload import Workload
 
+LINGER_S = 2.0
+
 
 def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path) -> None:
     """Run ``scenario`` as rank ``rank``; write ``folder``. Raises nothing that the strategy caused."""
@@ -39,8 +42,20 @@ def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path) -> 
         Subject(scenario, rank, folder, journal, observer).run()
         journal.note("observer", {"calls": observer.num_calls, "bytes": observer.num_bytes, "s": observer.overhead_s})
         journal.outcome("completed")
+        leave_together(store, scenario.world_size)
     except StrategyError as error:
         journal.outcome("raised", error.detail, when=error.when)
+
+
+def leave_together(store: dist.Store, world_size: int) -> None:
+    """Stay until all ranks have completed, or for a moment: one that leaves closes its connections, and a collective
+    that a peer still has under way (it was not waited for, say) would then end in another way than it began.
+    """
+    if store.add("lockstep/completed", 1) == world_size:
+        store.set("lockstep/all_completed", "1")
+    else:
+        with suppress(Exception):
+            store.wait(["lockstep/all_completed"], timedelta(seconds=LINGER_S))
 
 
 class Subject:

@@ -1,117 +1,210 @@
 """Asynchronous all-reduces of a few large buckets, launched while backward is still running.
 
-Special here: what travels together, and in which order, is fixed on every rank before the first backward.
-Gradients become ready in an order that may legally differ from rank to rank (a branch taken by the data, a
-parameter unused here); a bucket leaves only when it is complete *and* all buckets before it in the plan have
-left. A rank that is ready early waits its turn, so n-th collective means the same parameters everywhere.
+A bucket is a flat buffer, made once. When a gradient is final it is divided by the world size *into* its place in the
+buffer, one pass over memory for the copy and the mean; when the bucket is complete and it is its turn (ddp_core.turns),
+the buffer leaves. When it is back, ``parameter.grad`` is a view into it: nothing is copied out, and the buffers are the
+only copy of the gradients. A view survives ``zero_grad(set_to_none=True)``: the next backward writes to the same place.
 
-Mechanism and defaults after Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training",
-VLDB 2020 (https://arxiv.org/abs/2006.15704).
+Special here: what travels together, and in which order, is fixed on every rank before the first backward, and once
+more after it: rank 0 has then seen in which order its gradients became ready, and all ranks take over *its* order.
+While a gradient is in flight ``parameter.grad`` is None, so that nothing can write to memory that the transport owns.
+
+Mechanism after Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020
+(https://arxiv.org/abs/2006.15704).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from ddp_core.buckets import MB, BucketPlan, Gradient, plan_buckets
-from ddp_core.comm import Comm, Pending
-from ddp_core.strategy import Strategy
+from ddp_core.comm import Comm
+from ddp_core.strategy import Contract
+from ddp_core.turns import InTurn, Parcel
+from ddp_core.unused import mark_absent, nobody_used
+from ddp_core.wire import Bfloat16Wire
 from ddp_core.wrapper import DataParallel
 
 
-class Bucket:
-    """A flat buffer, made once, and the views of it that stand for each parameter's gradient."""
+class Bucket(Parcel):
+    """A flat buffer and the views of it that stand for each parameter's gradient."""
 
     def __init__(self, plan: BucketPlan, parameters: Sequence[nn.Parameter]) -> None:
+        super().__init__([parameters[slot.index] for slot in plan.slots])
         self.plan = plan
-        self.parameters = [parameters[slot.index] for slot in plan.slots]
-        self.buffer = torch.empty(plan.numel, dtype=self.parameters[0].dtype, device=self.parameters[0].device)
-        self.views = [
-            self.buffer[slot.offset : slot.offset + slot.numel].view(parameter.shape)
+        like = self.parameters[0]
+        self.buffer = torch.zeros(plan.numel, dtype=like.dtype, device=like.device)
+        self.view_of = {
+            id(parameter): _view(self.buffer, slot.offset, parameter)
             for slot, parameter in zip(plan.slots, self.parameters, strict=True)
-        ]
-        self.num_waiting = len(self.parameters)
-        self.work: Pending | None = None
+        }
+        self.firsts = torch.tensor([slot.offset for slot in plan.slots if slot.numel], device=like.device)
+        self.absent: list[nn.Parameter] = []  # not used by this rank in the backward under way
+        self.taken: set[int] = set()
 
-    def fill(self) -> None:
-        """Copy this rank's gradients in; zeros where this rank did not use a parameter."""
-        for parameter, view in zip(self.parameters, self.views, strict=True):
-            view.zero_() if parameter.grad is None else view.copy_(parameter.grad)
+    def mark_present(self) -> None:
+        """As ``unused.mark_present`` for every gradient in the buffer, at once; then absent ones as absent."""
+        self.buffer[self.firsts] += 0.0
+        for parameter in self.absent:
+            mark_absent(self.view_of[id(parameter)])
 
-    def hand_out(self) -> None:
-        """Copy the buffer's contents to the parameters' gradients."""
-        for parameter, view in zip(self.parameters, self.views, strict=True):
-            if parameter.grad is None:
-                parameter.grad = torch.empty_like(parameter, memory_format=torch.preserve_format)
-            parameter.grad.copy_(view)
+    @property
+    def num_bytes(self) -> int:
+        return self.buffer.numel() * self.buffer.element_size()
 
 
-class Bucketed(Strategy):
-    """Bucketed, overlapped all-reduce. Caps are in MB of 2**20 bytes."""
+def _view(buffer: torch.Tensor, offset: int, parameter: nn.Parameter) -> torch.Tensor:
+    """The part of ``buffer`` that is ``parameter``'s, in its shape and, where it is dense, with its strides."""
+    if torch.ops.aten.is_non_overlapping_and_dense(parameter):
+        return buffer.as_strided(parameter.shape, parameter.stride(), offset)
+    return buffer[offset : offset + parameter.numel()].view(parameter.shape)
 
-    def __init__(self, bucket_cap_mb: float = 25.0, first_bucket_cap_mb: float = 1.0) -> None:
+
+class Bucketed(InTurn):
+    """Bucketed, overlapped all-reduce.
+
+    Args:
+        bucket_cap_mb: size of a bucket, in MB of 2**20 bytes. A larger gradient has a bucket of its own.
+        first_bucket_cap_mb: the same for the first, smaller so that the network starts to work soon. By default 1 where
+            a device computes and the network has its own engine; on the CPU, where both share the cores and each call
+            costs both, the same as ``bucket_cap_mb``.
+        gradient_as_bucket_view: leave views into the buckets in ``parameter.grad``. False: keep gradients where they
+            are and copy the mean back; costs one more copy of the gradients.
+        rebuild: take over rank 0's ready order after the first backward.
+        wire: ``"bf16"`` rounds what travels to bfloat16 (ddp_core.wire); sums are still made in float32.
+    """
+
+    def __init__(
+        self,
+        bucket_cap_mb: float = 25.0,
+        first_bucket_cap_mb: float | None = None,
+        *,
+        gradient_as_bucket_view: bool = True,
+        rebuild: bool = True,
+        wire: Literal["bf16"] | None = None,
+    ) -> None:
         for name, value in (("bucket_cap_mb", bucket_cap_mb), ("first_bucket_cap_mb", first_bucket_cap_mb)):
-            if not value > 0:
+            if value is not None and not value > 0:
                 raise ValueError(f"{name} must be greater than 0, got {value!r}")
+        if wire not in (None, "bf16"):
+            raise ValueError(f"wire must be 'bf16' or None (gradients travel as they are), got {wire!r}")
         self.bucket_cap_mb, self.first_bucket_cap_mb = bucket_cap_mb, first_bucket_cap_mb
+        self.as_view, self.rebuild, self.wire = gradient_as_bucket_view, rebuild, wire
         self.buckets: list[Bucket] = []
 
     def prepare(self, named_parameters: Sequence[tuple[str, nn.Parameter]], comm: Comm) -> None:
         super().prepare(named_parameters, comm)
+        self._ready_order: list[int] | None = [] if self.rebuild else None
+        self._index = {id(parameter): index for index, parameter in enumerate(self.parameters)}
+        self._next_plans: list[BucketPlan] | None = None
+        self._build(self._plan(order=None))
+
+    def _plan(self, order: Sequence[int] | None) -> list[BucketPlan]:
         gradients = [
             Gradient(name, p.numel(), p.numel() * p.element_size(), (str(p.dtype), str(p.device)))
-            for name, p in named_parameters
+            for name, p in zip(self.names, self.parameters, strict=True)
         ]
-        cap, first_cap = int(self.bucket_cap_mb * MB), int(self.first_bucket_cap_mb * MB)
-        plans = plan_buckets(gradients, cap_bytes=max(cap, 1), first_cap_bytes=max(first_cap, 1))
+        first = self.first_bucket_cap_mb
+        if first is None:
+            on_cpu = all(p.device.type == "cpu" for p in self.parameters)
+            first = self.bucket_cap_mb if on_cpu else min(1.0, self.bucket_cap_mb)
+        caps = {"cap_bytes": max(int(self.bucket_cap_mb * MB), 1), "first_cap_bytes": max(int(first * MB), 1)}
+        return plan_buckets(gradients, order=order, **caps)
+
+    def _build(self, plans: list[BucketPlan]) -> None:
+        self.buckets = []  # before the new ones are made: old buffers go as soon as no gradient points into them
+        self.set_parcels([])
         self.buckets = [Bucket(plan, self.parameters) for plan in plans]
-        self._bucket_of = {id(p): bucket for bucket in self.buckets for p in bucket.parameters}
-        self._num_launched = 0
+        self.set_parcels(self.buckets)
 
     def backward_started(self) -> None:
-        self._num_launched = 0
-        self._ready: set[int] = set()
+        if self._next_plans is not None:
+            self._build(self._next_plans)
+            self._next_plans = None
+        self.reset()
         for bucket in self.buckets:
-            bucket.num_waiting, bucket.work = len(bucket.parameters), None
+            bucket.absent, bucket.taken = [], set()
 
     def gradient_ready(self, parameter: nn.Parameter) -> None:
-        if id(parameter) in self._ready:
-            return
-        self._ready.add(id(parameter))
-        self._bucket_of[id(parameter)].num_waiting -= 1
-        while self._num_launched < len(self.buckets) and self.buckets[self._num_launched].num_waiting == 0:
-            self.launch_next()
+        if self._ready_order is not None:
+            self._ready_order.append(self._index[id(parameter)])
+        super().gradient_ready(parameter)
 
-    def launch_next(self) -> None:
-        """Send the next bucket of the plan on its way."""
-        bucket = self.buckets[self._num_launched]
-        self._num_launched += 1
-        with torch.no_grad():
-            bucket.fill()
-        bucket.work = self.comm.all_reduce_async(bucket.buffer)
+    def take(self, parcel: Parcel, parameter: nn.Parameter) -> None:
+        assert isinstance(parcel, Bucket)
+        view, gradient, key = parcel.view_of[id(parameter)], parameter.grad, id(parameter)
+        if gradient is None:
+            if key not in parcel.taken:
+                parcel.absent.append(parameter)
+        elif gradient is view:  # it has accumulated in place since zero_grad(set_to_none=False), or was never zeroed
+            self.average(gradient)
+        elif key in parcel.taken and self.as_view:  # the rest of a gradient of which a part was taken before
+            view.add_(self.average(gradient))
+        else:
+            self.average(gradient, out=view)
+        parcel.taken.add(key)
+        if self.as_view:
+            parameter.grad = None
+
+    def send(self, parcel: Parcel) -> None:
+        assert isinstance(parcel, Bucket)
+        parcel.mark_present()
+        if self.wire is not None and parcel.buffer.dtype == torch.float32:
+            parcel.work = Bfloat16Wire(self.comm, parcel.buffer)
+        else:
+            parcel.work = self.comm.all_reduce_async(parcel.buffer)
+
+    def arrived(self, parcel: Parcel) -> None:
+        assert isinstance(parcel, Bucket)
+        unused = {id(p) for p in parcel.absent if nobody_used(parcel.view_of[id(p)])} if parcel.absent else ()
+        for parameter in parcel.parameters:
+            view = parcel.view_of[id(parameter)]
+            if id(parameter) in unused:
+                parameter.grad = None
+            elif self.as_view:
+                parameter.grad = view
+            elif parameter.grad is None:
+                parameter.grad = view.clone()
+            else:
+                parameter.grad.copy_(view)
 
     def backward_done(self) -> None:
-        while self._num_launched < len(self.buckets):  # buckets with a parameter that this rank did not use
-            self.launch_next()
-        for bucket in self.buckets:
-            assert bucket.work is not None
-            bucket.work.wait()
-            self.average(bucket.buffer)
-            bucket.hand_out()
+        super().backward_done()
+        if self._ready_order is not None:
+            order = self.comm.broadcast_object(self._ready_order)
+            self._ready_order = None
+            plans = self._plan(order)
+            if plans != [bucket.plan for bucket in self.buckets]:
+                self._next_plans = plans  # at the next backward: by then zero_grad has let go of the old buffers
 
     def plan(self) -> list[list[str]]:
         """Parameter names by bucket, in launch order: the same on every rank."""
-        return [[slot.name for slot in bucket.plan.slots] for bucket in self.buckets]
+        plans = self._next_plans or [bucket.plan for bucket in self.buckets]
+        return [[slot.name for slot in plan.slots] for plan in plans]
 
     def __repr__(self) -> str:
-        return f"Bucketed(bucket_cap_mb={self.bucket_cap_mb:g}, first_bucket_cap_mb={self.first_bucket_cap_mb:g})"
+        sizes = " + ".join(f"{bucket.num_bytes / MB:.3g}" for bucket in self.buckets) or "not planned yet"
+        wire = f", wire={self.wire!r}" if self.wire else ""
+        return f"Bucketed(bucket_cap_mb={self.bucket_cap_mb:g}{wire}; {len(self.buckets)} buckets: {sizes} MB)"
+
+
+def contract(*, wire: str | None = None, **options: Any) -> Contract:
+    return Contract(lossy="bfloat16" if wire == "bf16" else None)
 
 
 def wrap(
-    model: nn.Module, *, bucket_cap_mb: float = 25.0, first_bucket_cap_mb: float = 1.0, **options: Any
+    model: nn.Module,
+    *,
+    bucket_cap_mb: float = 25.0,
+    first_bucket_cap_mb: float | None = None,
+    gradient_as_bucket_view: bool = True,
+    rebuild: bool = True,
+    wire: Literal["bf16"] | None = None,
+    **options: Any,
 ) -> DataParallel:
-    return DataParallel(model, Bucketed(bucket_cap_mb, first_bucket_cap_mb), **options)
+    layout = {"gradient_as_bucket_view": gradient_as_bucket_view, "rebuild": rebuild}
+    return DataParallel(model, Bucketed(bucket_cap_mb, first_bucket_cap_mb, wire=wire, **layout), **options)

@@ -12,15 +12,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddp_core.strategy import Strategy, gradient_or_zeros
+from ddp_core.strategy import Strategy, drop_if_nobody_used, gradient_to_send
 from ddp_core.wrapper import DataParallel
 
 
 class Flat(Strategy):
     def backward_done(self) -> None:
+        used_here = [parameter.grad is not None for parameter in self.parameters]
         by_kind: defaultdict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = defaultdict(list)
         for parameter in self.parameters:
-            gradient = gradient_or_zeros(parameter)
+            gradient = gradient_to_send(parameter)
             by_kind[gradient.dtype, gradient.device].append(gradient)
         for gradients in by_kind.values():
             flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
@@ -28,6 +29,8 @@ class Flat(Strategy):
             self.average(flat)
             for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
                 gradient.copy_(mean.view(gradient.shape))
+        for parameter, used in zip(self.parameters, used_here, strict=True):
+            drop_if_nobody_used(parameter, used_here=used)
 
     def __repr__(self) -> str:
         return "Flat()"

@@ -10,16 +10,18 @@ from typing import Any
 
 from torch import nn
 
-from ddp_core.strategy import Strategy, gradient_or_zeros
+from ddp_core.strategy import Strategy, drop_if_nobody_used, gradient_to_send
 from ddp_core.wrapper import DataParallel
 
 
 class Naive(Strategy):
     def backward_done(self) -> None:
         for parameter in self.parameters:
-            gradient = gradient_or_zeros(parameter)
+            used_here = parameter.grad is not None
+            gradient = gradient_to_send(parameter)
             self.comm.all_reduce(gradient)
             self.average(gradient)
+            drop_if_nobody_used(parameter, used_here=used_here)
 
     def __repr__(self) -> str:
         return "Naive()"

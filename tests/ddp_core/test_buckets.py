@@ -18,7 +18,7 @@ def test_plan(items, cap, first_cap):
     plans = plan_buckets(items, cap_bytes=cap, first_cap_bytes=first_cap)
     placed = [slot.index for plan in plans for slot in plan.slots]
     assert sorted(placed) == list(range(len(items)))
-    for place, plan in enumerate(plans):
+    for plan in plans:
         assert {items[slot.index].kind for slot in plan.slots} == {plan.kind}
         assert [slot.index for slot in plan.slots] == sorted((s.index for s in plan.slots), reverse=True)
         offset = 0
@@ -26,7 +26,10 @@ def test_plan(items, cap, first_cap):
             assert slot.offset == offset
             offset += slot.numel
         assert plan.numel == offset
-        assert len(plan.slots) == 1 or offset * 4 <= (first_cap if place == 0 else cap)
+        holds_first = any(slot.index == len(items) - 1 for slot in plan.slots)
+        assert len(plan.slots) == 1 or offset * 4 <= (first_cap if holds_first else cap)
+    last_places = [min(slot.index for slot in plan.slots) for plan in plans]
+    assert last_places == sorted(last_places, reverse=True)  # launched in the order in which they can be complete
     assert plan_buckets(items, cap_bytes=cap, first_cap_bytes=first_cap) == plans
 
 
@@ -34,6 +37,12 @@ def test_reverse_registration_order_and_a_smaller_first_bucket():
     items = [Gradient(name, 10, 40, "f") for name in "abcdef"]
     plans = plan_buckets(items, cap_bytes=80, first_cap_bytes=40)
     assert [[slot.name for slot in plan.slots] for plan in plans] == [["f"], ["e", "d"], ["c", "b"], ["a"]]
+
+
+def test_an_observed_order_is_taken_over_and_what_it_lacks_follows():
+    items = [Gradient(name, 10, 40, "f") for name in "abcd"]
+    plans = plan_buckets(items, cap_bytes=80, first_cap_bytes=80, order=[1, 3])
+    assert [[slot.name for slot in plan.slots] for plan in plans] == [["b", "d"], ["c", "a"]]
 
 
 @pytest.mark.parametrize(("cap", "first"), [(0, 1), (1, 0), (-1, 1)])

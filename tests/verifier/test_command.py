@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import psutil
 import pytest
 
+from verifier import catalogue
 from verifier.report import FORMATS
 from verifier.report.model import Report
 
@@ -31,7 +32,7 @@ def test_pass_fail_and_the_table(command):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["bucketd"], "Did you mean 'bucketed'? Valid names: bucketed, flat, naive, torch_ddp"),
+        (["bucketd"], "Did you mean 'bucketed'? Valid names: async_hook, bucketed, flat"),
         (["bucketed", "--world-size", "0"], "a world size of 0 is not possible"),
         (["bucketed", "--world-size", "65"], "from 1 to 64"),
         (["bucketed", "-n", "3", "--workload", "digits"], "do not divide by 3. Choose a world size of 1, 2, 4"),
@@ -95,7 +96,7 @@ def test_a_folder_that_is_not_a_run_is_left_alone(command, tmp_path):
 def test_all_of_them(command, tmp_path):
     result = command("verify", "all", "-n", "2", "--profile", "quick", "--out", "runs")
     assert result.returncode == 0, result.stderr
-    assert {line.split()[0] for line in result.stdout.splitlines()[1:]} == {"bucketed", "flat", "naive", "torch_ddp"}
+    assert {line.split()[0] for line in result.stdout.splitlines()[1:]} == set(catalogue.STRATEGIES.names())
     index = (tmp_path / "runs" / "index.html").read_text()
     assert 'href="torch_ddp/report.html"' in index
     assert (tmp_path / "runs" / "torch_ddp" / "report.html").exists()

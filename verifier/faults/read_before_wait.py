@@ -1,4 +1,4 @@
-"""Buckets are averaged and handed out first, and waited for afterwards.
+"""Buckets are handed out while they are in flight, and waited for when the next backward begins.
 
 Works on a fast day: the transport has often finished. On a slow one the optimizer steps on half-reduced or local
 gradients, and nothing says so. The observer's poison makes every day a slow one.
@@ -16,17 +16,20 @@ def read_before_wait(model: Any, wrap: Any) -> Any:
     wrapped = wrap(model)
     strategy = wrapped.strategy
 
-    def backward_done() -> None:
-        while strategy._num_launched < len(strategy.buckets):
-            strategy.launch_next()
-        for bucket in strategy.buckets:
-            average_of_what_is_there = bucket.buffer.clone()
-            strategy.average(average_of_what_is_there)
-            bucket.work.wait()
-            bucket.buffer.copy_(average_of_what_is_there)
-            bucket.hand_out()
+    send, backward_started = strategy.send, strategy.backward_started
+    in_flight = []
 
-    strategy.backward_done = backward_done
+    def send_and_forget(bucket: Any) -> None:
+        send(bucket)
+        in_flight.append(bucket.work)
+        bucket.work = None
+
+    def wait_too_late() -> None:
+        while in_flight:
+            in_flight.pop().wait()
+        backward_started()
+
+    strategy.send, strategy.backward_started = send_and_forget, wait_too_late
     return wrapped
 
 

@@ -13,12 +13,9 @@ from verifier.fault import fault
 @fault(trips={"LS101", "LS201"}, cause="not_synchronised", applies_to=("bucketed",))
 def skipped_bucket(model: Any, wrap: Any) -> Any:
     wrapped = wrap(model)
-    wrapped.strategy.buckets.pop()
-    forgotten = {id(p) for p in wrapped.strategy.parameters} - {
-        id(p) for bucket in wrapped.strategy.buckets for p in bucket.parameters
-    }
-    report = wrapped.strategy.gradient_ready
-    wrapped.strategy.gradient_ready = lambda parameter: None if id(parameter) in forgotten else report(parameter)
+    strategy = wrapped.strategy
+    send = strategy.send
+    strategy.send = lambda bucket: None if bucket is strategy.parcels[-1] else send(bucket)
     return wrapped
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from verifier.fault import fault
 
 
-@fault(trips={"LS201"}, cause="missing_average", applies_to=("bucketed", "flat", "naive"))
+@fault(trips={"LS201"}, cause="missing_average", applies_to=("async_hook", "bucketed", "flat", "hook", "naive"))
 def sum_instead_of_mean(model: Any, wrap: Any) -> Any:
     wrapped = wrap(model)
-    wrapped.strategy.average = lambda summed: None
+    wrapped.strategy.average = lambda gradient, out=None: gradient if out is None else out.copy_(gradient)
     return wrapped
 
 

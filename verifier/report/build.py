@@ -86,6 +86,7 @@ def _scenario_result(recording: Recording) -> ScenarioResult:
         num_micro_batches=scenario.num_micro_batches,
         driver=first.notes.get("driver"),
         complete=recording.complete,
+        refused=recording.refused,
         seconds=recording.launch.get("seconds", 0.0),
         ranks=outcomes,
         losses=[first.losses[step] for step in sorted(first.losses)],
@@ -126,6 +127,8 @@ def _problems(scenarios: Sequence[Scenario], results: Sequence[ScenarioResult]) 
     """Why a verdict may be missing: which rank of which scenario did not come to its end, and how."""
     problems = []
     for result in results:
+        if result.refused is not None:
+            continue
         # A rank that died or hung is the story; what the others then ran into is a consequence.
         told = [rank for rank in result.ranks if rank.status in ("died", "hung")]
         told = told or [rank for rank in result.ranks if rank.status == "raised"]

@@ -40,6 +40,7 @@ class ScenarioResult(_Model):
     num_micro_batches: int
     driver: str | None = None
     complete: bool
+    refused: str | None = Field(None, description="what the strategy said when it refused what it does not claim")
     seconds: float
     ranks: list[RankOutcome] = Field(default_factory=list)
     losses: list[float] = Field(default_factory=list, description="rank 0's own loss, by step")

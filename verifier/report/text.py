@@ -34,7 +34,7 @@ def renderable(report: Report) -> RenderableType:
             parts += ["", *_failed_check(check)]
         elif check.verdict == "unknown" and check.claimed and not report.problems:
             parts += ["", f"{check.code} {check.name}: {escape(check.why or 'unknown')}"]
-    parts += _incomplete(report)
+    parts += _refused(report) + _incomplete(report)
     for scenario in report.scenarios:
         parts += _figures(scenario)
     parts += ["", Text.assemble("Verdict: ", (report.verdict, COLOURS[report.verdict]))]
@@ -102,9 +102,17 @@ def _short(failure: Failure) -> str:
     return ", ".join(parts)
 
 
+def _refused(report: Report) -> list[RenderableType]:
+    return [
+        Text(f"\n{scenario.name}: refused, as it may (it does not claim this): {scenario.refused}")
+        for scenario in report.scenarios
+        if scenario.refused is not None
+    ]
+
+
 def _incomplete(report: Report) -> list[RenderableType]:
     """What became of ranks that did not come to their end: in full for the first scenario, a line for the others."""
-    incomplete = [scenario for scenario in report.scenarios if not scenario.complete]
+    incomplete = [scenario for scenario in report.scenarios if not scenario.complete and scenario.refused is None]
     if not incomplete:
         return []
     parts: list[RenderableType] = []

@@ -11,5 +11,5 @@ SITUATION = Situation(
     since="quick",
     order=10,
     workload="exact",
-    fields={"same_start": False, "judged_by": ("LS001",), "small_buckets": True},
+    fields={"same_start": False, "judged_by": ("LS001",), "small_buckets": True, "needs": ("broadcasts_at_start",)},
 )

@@ -1,0 +1,73 @@
+"""When is backward over? Found through autograd itself, so that a training loop needs no further call.
+
+Special here is **re-entrant checkpointing**: it runs a whole backward inside a backward, and a callback that is queued
+in there runs when the inner one ends, far too early. So the outermost backward has to be recognised. A hook on the
+wrapped model's outputs fires first in it, before any checkpointed block is entered; where the outputs cannot carry a
+hook, the first gradient's backward counts as the outermost, and what comes later is a second synchronisation, which
+costs time and changes no result (a mean of equal means).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.autograd import Variable
+
+NONE = -1
+
+
+def current_backward() -> int:
+    """Autograd's number for the backward that this code runs in; -1 outside of any. Nested ones have their own."""
+    return torch._C._current_graph_task_id()
+
+
+class BackwardWatch:
+    """Calls ``over`` when the outermost backward that was noted has come to its end."""
+
+    def __init__(self, over: Callable[[], None]) -> None:
+        self._over = over
+        self.outermost = NONE
+
+    @property
+    def under_way(self) -> bool:
+        return self.outermost != NONE
+
+    def enter(self) -> bool:
+        """Note that this code runs inside a backward. Is it the outermost, not one nested in it?"""
+        here = current_backward()
+        if self.outermost == NONE:
+            self.outermost = here
+            Variable._execution_engine.queue_callback(self._ended)
+        return here == self.outermost
+
+    def enter_from(self, output: Any) -> None:
+        """Let the backward of ``output`` (tensors in any nest of tuples, lists, dicts) note itself when it begins."""
+        for tensor in tensors_in(output):
+            if tensor.requires_grad:
+                tensor.register_hook(self._note)
+
+    def forget(self) -> None:
+        """The backward under way raised: autograd will not call back."""
+        self.outermost = NONE
+
+    def _note(self, gradient: torch.Tensor) -> None:
+        self.enter()
+
+    def _ended(self) -> None:
+        self.outermost = NONE
+        self._over()
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in ``value``, through tuples, lists, dicts (transformers' ModelOutput is one) and dataclasses."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
+    elif hasattr(value, "__dataclass_fields__"):
+        yield from tensors_in([getattr(value, name) for name in value.__dataclass_fields__])

@@ -1,0 +1,73 @@
+"""Uneven inputs: a rank that has run out of data answers the others' collectives until they are done, too.
+
+Built on torch's own ``Join`` context (torch.distributed.algorithms.join), so that a wrapped model and a
+``ZeroRedundancyOptimizer`` can share one.
+
+Special here: a rank that has left brings *absent* gradients (ddp_core.unused) through the very code path that a backward
+takes, so there is no second list of collectives to keep in step with the first. Inside the context every forward
+says whether its backward will synchronise, because a rank under ``no_sync()`` makes no collectives to be answered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed.algorithms.join import Join, JoinHook
+
+if TYPE_CHECKING:
+    from ddp_core.wrapper import DataParallel
+
+
+class Answering(JoinHook):
+    """What a rank without data does in place of a step, and at the end."""
+
+    def __init__(self, wrapped: DataParallel, divide_by_initial_world_size: bool = True) -> None:
+        self.wrapped = wrapped
+        self.wrapped.join_divisor = None if divide_by_initial_world_size else 0
+
+    def main_hook(self) -> None:
+        """One step of the others: their notice, their buffers, their gradients."""
+        synchronises, num_active, source = notice(self.wrapped, active=False)
+        if not synchronises:
+            return
+        self.wrapped.set_divisor(num_active)
+        self.wrapped.broadcast_buffers_from(source)
+        self.wrapped.synchronise_nothing()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        """All have left: everyone takes the model of a rank that trained to the end."""
+        comm = self.wrapped.comm
+        last = comm.gather_objects(is_last_joiner)
+        self.wrapped.broadcast_state(src=last.index(True))
+
+
+def announce(wrapped: DataParallel) -> int:
+    """Called in a forward under ``join``: tell the ranks that have left what is coming. Returns the buffers' source."""
+    Join.notify_join_context(wrapped)
+    _, num_active, source = notice(wrapped, active=True)
+    wrapped.set_divisor(num_active)
+    return source
+
+
+def notice(wrapped: DataParallel, *, active: bool) -> tuple[bool, int, int]:
+    """Agree on (does this step synchronise, how many ranks are active, the first active rank).
+
+    Raises RuntimeError on every rank if active ranks disagree on whether this step synchronises.
+    """
+    comm = wrapped.comm
+    table = torch.zeros(comm.world_size, 2, dtype=torch.int32, device=wrapped.join_device)
+    if active:
+        table[comm.rank, 0] = 1
+        table[comm.rank, 1] = int(wrapped.synchronises)
+    comm.all_reduce(table)
+    present = table[:, 0].nonzero().flatten().tolist()
+    said = {bool(table[rank, 1]) for rank in present}
+    if len(said) > 1:
+        silent = [rank for rank in present if not table[rank, 1]]
+        raise RuntimeError(f"inside join(): ranks {silent} are in no_sync(), the other active ranks are not")
+    return (said == {True}, len(present), present[0] if present else 0)
+
+
+def joined(wrapped: DataParallel, **options: Any) -> Join:
+    return Join([wrapped], **options)

@@ -1,0 +1,46 @@
+"""One asynchronous all-reduce per parameter, from the hook that fires when its gradient is final.
+
+Backward goes on while gradients travel: the first strategy that overlaps. What is left to pay is the latency of as
+many calls as there are parameters, which is what ``bucketed`` is for.
+
+Special here: between ``send`` and ``arrived`` a gradient belongs to the transport and is neither read nor written; and
+the hooks take turns (ddp_core.turns), which published versions of this strategy do not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from ddp_core.strategies.hook import Hook
+from ddp_core.strategy import drop_if_nobody_used, gradient_to_send
+from ddp_core.turns import Parcel
+from ddp_core.wrapper import DataParallel
+
+
+class AsyncHook(Hook):
+    def send(self, parcel: Parcel) -> None:
+        (parameter,) = parcel.parameters
+        used_here = parameter.grad is not None
+        gradient = gradient_to_send(parameter)
+        self._in_flight[id(parameter)] = (gradient, used_here)
+        parcel.work = self.comm.all_reduce_async(gradient)
+
+    def arrived(self, parcel: Parcel) -> None:
+        (parameter,) = parcel.parameters
+        gradient, used_here = self._in_flight.pop(id(parameter))
+        parameter.grad = self.average(gradient)
+        drop_if_nobody_used(parameter, used_here=used_here)
+
+    def reset(self) -> None:
+        super().reset()
+        self._in_flight: dict[int, tuple[torch.Tensor, bool]] = {}
+
+    def __repr__(self) -> str:
+        return "AsyncHook()"
+
+
+def wrap(model: nn.Module, **options: Any) -> DataParallel:
+    return DataParallel(model, AsyncHook(), **options)
