@@ -7,9 +7,8 @@ The model stays bare; the training loop makes two calls:
 
 Special here: which gradients travel, in what parcels and in which order, is planned once, from what the ranks have
 just agreed upon by name, and never from what this rank's backward happened to produce. A rank that did not use a
-parameter sends *minus* zeros for it: a sum is -0.0 only if every term is, so a parameter that nobody used is told apart
-and keeps no gradient, as in a single process (an optimizer with momentum would move it otherwise). Nothing overlaps
-with backward: this is the simplest thing that is right, over any ``Communicator``.
+parameter sends zeros for it, of the kind by which one that *nobody* used is told apart (``ddp_core.unused``). Nothing
+overlaps with backward: this is the simplest thing that is right, over any ``Communicator``.
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
+from ddp_core.agreement import require_agreement
 from ddp_core.buckets import MB, Gradient, plan_buckets
 from ddp_core.communicator import Communicator
-from ddp_core.wrapper import require_agreement
+from ddp_core.unused import mark_absent, mark_present, nobody_used
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,8 @@ class Synchronizer:
         known = self._plans.get(model)
         if known is not None and known.signature == signature:
             return known
-        everything: Any = [*model.named_parameters(), *model.named_buffers()]
-        ranks: Any = self.comm  # of which it needs gather_objects alone
-        require_agreement(ranks, everything)
+        ranks: Any = self.comm  # of a Comm, only gather_objects and world_size are needed
+        require_agreement(ranks, list(model.named_parameters()), list(model.named_buffers()))
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         gradients = [Gradient(n, p.numel(), p.numel() * p.element_size(), (p.dtype, str(p.device))) for n, p in named]
         cap = max(int(self.bucket_cap_mb * MB), 1)
@@ -122,24 +121,18 @@ class Synchronizer:
 
 
 def _fill(piece: torch.Tensor, gradient: torch.Tensor | None) -> None:
-    """Copy ``gradient`` in, or mark it absent: an absent one is -0.0, a present one does not begin with -0.0."""
+    """Copy ``gradient`` in, dense, or mark it as absent."""
     if gradient is None:
-        _real(piece).fill_(-0.0)
-        return
-    piece.copy_(gradient if gradient.layout == torch.strided else gradient.to_dense())
-    _real(piece).view(-1)[:1].add_(0.0)
+        mark_absent(piece)
+    else:
+        piece.copy_(gradient if gradient.layout == torch.strided else gradient.to_dense())
+        mark_present(piece)
 
 
 def _hand_out(piece: torch.Tensor, parameter: nn.Parameter) -> None:
     """Copy the mean to ``parameter``'s gradient; leave it without one if no rank had any."""
-    if parameter.grad is None:
-        begin = _real(piece).view(-1)[:1]
-        if bool(((begin == 0) & begin.signbit()).all()):
-            return
+    if parameter.grad is None and nobody_used(piece):
+        return
     if parameter.grad is None or parameter.grad.layout != torch.strided:
         parameter.grad = torch.empty_like(parameter, memory_format=torch.preserve_format)
     parameter.grad.copy_(piece)
-
-
-def _real(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor

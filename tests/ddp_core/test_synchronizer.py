@@ -221,7 +221,10 @@ def test_accumulation_unfreezing_and_two_models(on_ranks):
         ("nn.ModuleDict({k: nn.Linear(2, 2) for k in ('ab', 'ba')[rank]})", "rank 1 has 'b.weight'"),
         ("nn.Linear(2, 2).to((torch.float32, torch.float64)[rank])", "rank 1 has 'weight' (float64, shape [2, 2])"),
         ("nn.BatchNorm1d(2).double() if rank else nn.BatchNorm1d(2)", "rank 1 has 'weight' (float64, shape [2])"),
-        ("nn.BatchNorm1d(2, track_running_stats=rank == 0)", "rank 1 has 2"),
+        (
+            "nn.BatchNorm1d(2, track_running_stats=rank == 0)",
+            "rank 1 has 0: the first that only rank 0 has is 'running_mean'",
+        ),
     ],
 )
 def test_replicas_that_disagree_are_refused_on_every_rank(on_ranks, build, said):
