@@ -58,7 +58,7 @@ def require_agreement(
 
 def _entry(name: str, tensor: torch.Tensor, kind: str) -> Entry:
     dtype = str(tensor.dtype).removeprefix("torch.")
-    if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+    if isinstance(tensor, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer):
         return Entry(name, dtype, (), (), ", not initialised")
     return Entry(name, dtype, tuple(tensor.shape), tuple(tensor.stride()), kind)
 

@@ -98,7 +98,9 @@ class Comm:
 
     def serves(self, device: torch.device) -> bool:
         """Can tensors on ``device`` travel through this process group?"""
-        return device.type in {served.type for served in (self.group or dist.group.WORLD)._device_types}
+        group = self.group or dist.group.WORLD
+        assert group is not None  # there is a process group: the constructor saw to it
+        return device.type in {served.type for served in group._device_types}
 
     def barrier(self) -> None:
         dist.barrier(group=self.group)

@@ -51,6 +51,12 @@ class Driver:
     def before_step(self) -> None:
         """After the last backward, before the optimizer steps. Gradients must be final when this returns."""
 
+    def make_optimizer(
+        self, cls: type[torch.optim.Optimizer], parameters: list[nn.Parameter], **options: Any
+    ) -> torch.optim.Optimizer:
+        """The optimizer that steps ``parameters``: of class ``cls``, unless the strategy brings its own kind."""
+        return cls(parameters, **options)
+
     def zero_grad(self, optimizer: torch.optim.Optimizer) -> None:
         optimizer.zero_grad(set_to_none=True)
 

@@ -3,14 +3,14 @@
 Built on torch's own ``Join`` context (torch.distributed.algorithms.join), so that a wrapped model and a
 ``ZeroRedundancyOptimizer`` can share one.
 
-Special here: a rank that has left brings *absent* gradients (ddp_core.unused) through the very code path that a backward
-takes, so there is no second list of collectives to keep in step with the first. Inside the context every forward
-says whether its backward will synchronise, because a rank under ``no_sync()`` makes no collectives to be answered.
+Special here: a rank that has left brings *absent* gradients (ddp_core.unused) through the very code path that a
+backward takes, so there is no second list of collectives to keep in step with the first. Inside the context every
+forward says whether its backward will synchronise: a rank under ``no_sync()`` makes no collectives to be answered.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.distributed.algorithms.join import Join, JoinHook
@@ -40,6 +40,7 @@ class Answering(JoinHook):
         comm = self.wrapped.comm
         last = comm.gather_objects(is_last_joiner)
         self.wrapped.broadcast_state(src=last.index(True))
+        self.wrapped.left_join()
 
 
 def announce(wrapped: DataParallel) -> int:
@@ -67,7 +68,3 @@ def notice(wrapped: DataParallel, *, active: bool) -> tuple[bool, int, int]:
         silent = [rank for rank in present if not table[rank, 1]]
         raise RuntimeError(f"inside join(): ranks {silent} are in no_sync(), the other active ranks are not")
     return (said == {True}, len(present), present[0] if present else 0)
-
-
-def joined(wrapped: DataParallel, **options: Any) -> Join:
-    return Join([wrapped], **options)

@@ -16,7 +16,7 @@ from torch import nn
 from ddp_core.comm import Comm
 
 
-def sparse_parameters(module: nn.Module) -> set[nn.Parameter]:
+def sparse_parameters(module: nn.Module) -> set[torch.Tensor]:
     """The trainable weights of embeddings that declare ``sparse=True``."""
     return {
         part.weight

@@ -39,6 +39,11 @@ class Contract:
     sharded: bool = False
     supports: frozenset[str] = field(default_factory=frozenset)
 
+    def __post_init__(self) -> None:
+        for name, valid in (("average", ("mean", "sum")), ("lossy", (None, "bfloat16", "float16"))):
+            if getattr(self, name) not in valid:
+                raise ValueError(f"Contract({name}={getattr(self, name)!r}): must be one of {valid}")
+
 
 class Strategy(ABC):
     """Decides how the gradients of ``parameters`` become their mean over ranks.

@@ -24,7 +24,8 @@ def absent_gradient(parameter: nn.Parameter) -> torch.Tensor:
 def mark_absent(gradient: torch.Tensor) -> torch.Tensor:
     """Fill ``gradient`` with -0.0, in place."""
     with torch.no_grad():
-        return _real(gradient).fill_(-0.0) if gradient.is_complex() else gradient.fill_(-0.0)
+        _real(gradient).fill_(-0.0)
+    return gradient
 
 
 def mark_present(gradient: torch.Tensor) -> None:

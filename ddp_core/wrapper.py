@@ -141,12 +141,13 @@ class DataParallel(nn.Module, Joinable):
 
     def _backward_over(self) -> None:
         if self._gradients_seen:  # else it was torch.autograd.grad, which leaves no gradients behind
-            self.synchronise_nothing()
+            self._synchronise_rest()
 
-    def synchronise_nothing(self) -> None:
-        """End a synchronised backward, or stand in for one: what was not announced is sent as it is, or as absent."""
-        if not self._gradients_seen:
-            self.strategy.backward_started()
+    def _synchronise_rest(self) -> None:
+        """End a synchronised backward: what was not announced is sent as it is, or as absent."""
+        for parameter in self._parameters_in_turn if self._apart else ():
+            if id(parameter) in self._apart and parameter.grad is not None:
+                parameter.grad = parameter.grad.clone()
         self._gradients_seen, self._apart = False, set()
         with torch.no_grad():
             self.strategy.backward_done()
@@ -158,9 +159,15 @@ class DataParallel(nn.Module, Joinable):
         if not self._gradients_seen:
             return
         warnings.warn("the last backward() did not come to its end; its gradients are dropped", stacklevel=4)
+        self.synchronise_nothing()
+
+    def synchronise_nothing(self) -> None:
+        """Take part in a backward of the others without gradients of one's own, and keep none of theirs."""
+        if not self._gradients_seen:
+            self.strategy.backward_started()
         for parameter in self._parameters_in_turn:
             parameter.grad = None
-        self.synchronise_nothing()
+        self._synchronise_rest()
         for parameter in self._parameters_in_turn:
             parameter.grad = None
 
@@ -206,6 +213,12 @@ class DataParallel(nn.Module, Joinable):
 
     def set_divisor(self, num_active: int) -> None:
         self.strategy.divisor = self._sparse.divisor = num_active if self.join_divisor == 0 else self.comm.world_size
+
+    def left_join(self) -> None:
+        """The join() context is over: from here on, steps are as before it."""
+        self.join_divisor = self._announced = None
+        self._join_config = type(self._join_config).construct_disabled_join_config()
+        self.set_divisor(self.comm.world_size)
 
     def _check_announcement(self) -> None:
         if self._join_config.enable and self._announced is not True:

@@ -48,7 +48,15 @@ def test_functions_fit_on_a_screen(path):
 def test_the_core_needs_six_packages_and_no_more():
     needs = {re.split(r"[><=\[;]", need)[0] for need in PYPROJECT["project"]["dependencies"]}
     assert needs == {"torch", "numpy", "pydantic", "typer", "rich", "xxhash"}
-    assert set(PYPROJECT["project"]["optional-dependencies"]) == {"service", "docker", "ray", "frameworks", "dev"}
+    assert set(PYPROJECT["project"]["optional-dependencies"]) == {
+        "service",
+        "docker",
+        "ray",
+        "frameworks",
+        "mpi",
+        "yelp",
+        "dev",
+    }
 
 
 def test_jinja_comes_with_torch():
@@ -104,7 +112,7 @@ def test_constraints_pin_everything_that_is_asked_for():
     }
     extras = PYPROJECT["project"]["optional-dependencies"]
     asked = [*PYPROJECT["project"]["dependencies"]]
-    for extra in ("service", "docker", "frameworks", "dev"):
+    for extra in ("service", "docker", "frameworks", "mpi", "dev"):
         asked += extras[extra]
     names = {re.split(r"[><=\[;]", need)[0].lower().replace("_", "-") for need in asked} - {"lockstep-ddp"}
     assert names <= {pin.replace("_", "-") for pin in pinned}

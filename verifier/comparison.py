@@ -63,6 +63,18 @@ def bound_exact(magnitude: float, world_size: int) -> float:
     return 0.0 if reciprocal_is_exact(world_size) else (world_size + 1) * 2.0**-24 * magnitude
 
 
+UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+
+
+def bound_lossy(magnitude: float, world_size: int, dtype: str) -> float:
+    """What may be lost where a contract says that gradients are rounded to ``dtype`` on the wire.
+
+    Each of W terms is rounded once, each of W - 1 additions may be, and the result is once more: at most (W + 1) unit
+    roundoffs of ``magnitude``, the largest mean over ranks of the absolute local gradients (Higham, section 4.2).
+    """
+    return (world_size + 1) * UNIT_ROUNDOFF[dtype] * magnitude
+
+
 def bound_float64(expected: np.ndarray) -> float:
     """The bound for a gradient computed in float64, relative to its largest element."""
     largest = float(np.abs(expected).max()) if expected.size else 0.0

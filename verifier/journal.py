@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 import xxhash
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 
 class Journal:
@@ -38,14 +40,17 @@ class Journal:
         self.write("outcome", status=status, detail=detail, at=time.monotonic(), **fields)
 
     def tensor(self, what: str, step: int, name: str, tensor: torch.Tensor, *, keep: bool) -> None:
-        data = tensor_bytes(tensor)
+        """Write down ``tensor``; of a DTensor this rank's shard, and where in the whole it lies."""
+        part, shard = local_shard(tensor)
+        data = tensor_bytes(part)
         self.write(
             "tensor",
+            shard=shard,
             what=what,
             step=step,
             name=name,
             dtype=dtype_name(tensor),
-            shape=list(tensor.shape),
+            shape=list(part.shape),
             digest=xxhash.xxh3_128_hexdigest(data),
             blob=self.blob(data) if keep else None,
         )
@@ -57,6 +62,17 @@ class Journal:
             left = left[os.write(self._blobs, left) :]
         self._blob_end += len(data)
         return [start, len(data)]
+
+
+def local_shard(tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, list[int]] | None]:
+    """A DTensor's local part with the whole's shape and this part's offset in it; any other tensor as it is.
+
+    No collective: the verifier has no traffic of its own among the strategy's.
+    """
+    if not isinstance(tensor, DTensor):
+        return tensor, None
+    _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    return tensor.to_local(), {"shape": list(tensor.shape), "offset": [int(o) for o in offset]}
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:

@@ -77,7 +77,7 @@ def load_strategy(ref: StrategyRef, folder: Path, *, small_buckets: bool = False
 
 
 def _contract(module: ModuleType, target: Any, options: dict[str, Any]) -> Contract:
-    """What the strategy claims: ``contract(**options)`` or ``CONTRACT`` beside ``wrap``; torch DDP's claims if neither."""
+    """What the strategy claims: ``contract(**options)`` or ``CONTRACT`` beside ``wrap``, else torch DDP's claims."""
     claims = getattr(module, "contract", None)
     if callable(claims):
         claimed = claims(**options)

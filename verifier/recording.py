@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from verifier import sharding
 from verifier.scenario import Scenario
 
 REDUCTIONS = frozenset({"allreduce_", "reduce_", "reduce_scatter_", "_reduce_scatter_base_", "allreduce_coalesced_"})
@@ -38,6 +39,7 @@ class Tensor:
     shape: tuple[int, ...]
     digest: str
     values: np.ndarray | None  # numbers as float64-compatible numpy, shape as above; None: not kept
+    shard: dict[str, list[int]] | None = None  # a part of a sharded tensor: the whole's shape, this part's offset
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class Recording:
         """
         scenario = Scenario.load(folder)
         ranks = [_read_rank(folder / "subject" / f"rank{r}", r) for r in range(scenario.world_size)]
+        sharding.assemble(ranks)
         reference_folder = folder / "reference" / "rank0"
         reference = _read_rank(reference_folder, 0) if reference_folder.exists() else None
         launch_file = folder / "launch.json"

@@ -69,13 +69,20 @@ class Subject:
         self.model = self.workload.model(rank)
         self.tags = attach_tags(scenario, self.model, rank) if scenario.tagged else None
         describe(journal, self.model, self.workload)
+        if not scenario.same_start:
+            for name, parameter in self.model.named_parameters():
+                journal.tensor("built", -1, name, parameter, keep=True)
 
     def run(self) -> None:
         strategy = load_strategy(self.scenario.strategy, self.folder, small_buckets=self.scenario.small_buckets)
         self.journal.note("contract", strategy.contract_dict())
         self.driver = self._wrap(strategy)
         self.parameters = [(n, p) for n, p in self.driver.named_parameters() if p.requires_grad]
-        self.optimizer = self.workload.optimizer([p for _, p in self.parameters])
+        cls, options = self.workload.optimizer()
+        try:
+            self.optimizer = self.driver.make_optimizer(cls, [p for _, p in self.parameters], **options)
+        except BaseException as error:
+            raise StrategyError.of("while the optimizer was made", error) from error
         for step in range(self.scenario.num_steps):
             self._step(step)
         if self.tags is not None:
@@ -147,7 +154,8 @@ def run_reference(scenario: Scenario, folder: Path) -> None:
     describe(journal, model, workload)
     tags = attach_tags(scenario, model, None) if scenario.tagged else None
     parameters = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-    optimizer = workload.optimizer([p for _, p in parameters])
+    cls, options = workload.optimizer()
+    optimizer = cls([p for _, p in parameters], **options)
     for step in range(min(scenario.num_steps, max(scenario.keep_steps, 1))):
         if step == 0:
             _local_gradients(scenario, workload, model, tags, journal)

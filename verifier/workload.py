@@ -7,7 +7,7 @@ slice. So ranks see different samples, and the single process sees exactly the u
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -39,11 +39,11 @@ class Workload(ABC):
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """The mean over the rows given."""
 
-    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        """SGD with momentum, or AdamW. SGD first: Adam hides wrong scales."""
+    def optimizer(self) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
+        """SGD with momentum, or AdamW, and its options. SGD first: Adam hides wrong scales."""
         if self.scenario.optimizer == "adamw":
-            return torch.optim.AdamW(parameters, lr=1e-3)
-        return torch.optim.SGD(parameters, lr=0.125, momentum=0.5)
+            return torch.optim.AdamW, {"lr": 1e-3}
+        return torch.optim.SGD, {"lr": 0.125, "momentum": 0.5}
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Figures after the last step, from the bare model. None by default."""

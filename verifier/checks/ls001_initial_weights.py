@@ -3,8 +3,10 @@
 Claim: whatever weights the ranks were built with, the wrapped replicas start from one and the same set. Tested with
 replicas that drew different weights, because equal seeds make a missing broadcast invisible.
 
-Catches: no broadcast at the start; a broadcast of some parameters only; a broadcast into copies that are not trained;
-same-shape parameters registered in another order on one rank, so that the broadcast swaps them.
+Of sharded parameters, the shards together must be the weights that one rank had built.
+
+Catches: no broadcast at the start, also before sharding; a broadcast of some parameters only; a broadcast into copies
+that are not trained; same-shape parameters registered in another order on one rank, so that the broadcast swaps them.
 
 Blind to: whether the weights that all ranks got are those of rank 0.
 
@@ -16,6 +18,8 @@ Remedy: broadcast every parameter and buffer from rank 0 in the constructor:
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from verifier.check import Findings, check
 from verifier.comparison import odd_ones_out
@@ -41,6 +45,9 @@ def initial_weights(recording: Recording) -> Findings:
             findings.blocked = f"only {len(digests)} of {scenario.world_size} ranks recorded their initial weights"
             continue
         findings.comparisons += scenario.world_size - 1
+        if patchwork := _patchwork(recording, name):
+            findings.failures.append(patchwork)
+            continue
         odd, majority = odd_ones_out(digests)
         for rank in odd:
             standard = "the majority" if majority else "rank 0 (no majority)"
@@ -58,6 +65,28 @@ def initial_weights(recording: Recording) -> Findings:
                 )
             )
     return findings
+
+
+def _patchwork(recording: Recording, name: str) -> Failure | None:
+    """Shards always agree with themselves. What they make up together must be what *one* rank had built."""
+    whole = recording.ranks[0].tensor("weight", -1, name)
+    built = [rank.tensor("built", -1, name) for rank in recording.ranks]
+    if whole is None or whole.shard is None or whole.values is None:
+        return None
+    wholes = [t.values for t in built if t is not None and t.values is not None]
+    if len(wholes) < len(built) or any(np.array_equal(whole.values, values) for values in wholes):
+        return None
+    return Failure(
+        scenario=recording.scenario.name,
+        rank=int(np.argmax([not np.array_equal(whole.values, values) for values in wholes])),
+        parameter=name,
+        expected="the weights that one rank had built",
+        observed="a patchwork of several ranks' weights",
+        cause="no_initial_broadcast",
+        confidence=1.0,
+        explanation=f"the shards of {name} come from different models: each rank has sharded its own initial weights",
+        hint="broadcast rank 0's parameters and buffers before sharding",
+    )
 
 
 CHECK = initial_weights

@@ -3,7 +3,8 @@
 Claim: just before ``optimizer.step()``, every rank's gradient of every parameter equals the gradient that a single
 process computes on the union of all ranks' micro-batches. In exact arithmetic that means equal numbers, bit for bit; in
 float64 it means within 1e-10 of the tensor's largest element (honest strategies agree to 1e-13, wrong ones are
-off by 1e-6 and more); with tagged gradients it means that every element carries its own name.
+off by 1e-6 and more); where the contract declares what is lost on the wire, within (W + 1) unit roundoffs of that
+dtype, in the first step; with tagged gradients it means that every element carries its own name.
 
 Catches: a sum where a mean was due, or the reverse; one micro-batch instead of all; gradients never reduced, or reduced
 with another parameter's; reads before a collective has finished; parameters averaged instead of gradients.
@@ -18,10 +19,12 @@ Remedy: the cause names the pattern; multiply, divide, wait or reduce accordingl
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from verifier.check import Findings, check
-from verifier.comparison import Difference, bound_exact, bound_float64, compare
+from verifier.comparison import Difference, bound_exact, bound_float64, bound_lossy, compare
 from verifier.diagnosis import GradientEvidence, diagnose
 from verifier.packing import partners
 from verifier.recording import RankRecording, Recording, Tensor
@@ -40,7 +43,12 @@ def gradient_equivalence(recording: Recording) -> Findings:
     if recording.scenario.tagged and not all(r.notes.get("tags_fired", True) for r in recording.ranks):
         findings.not_claimed = "the strategy trains copies of the parameters, which tags do not reach"
         return findings
-    for step in range(min(recording.scenario.num_steps, recording.scenario.keep_steps)):
+    lossy = _contract(recording).get("lossy")
+    if lossy and recording.scenario.tagged:
+        findings.not_claimed = f"the strategy declares lossy={lossy!r}, and tags do not survive rounding"
+        return findings
+    num_steps = min(recording.scenario.num_steps, recording.scenario.keep_steps)
+    for step in range(min(num_steps, 1) if lossy else num_steps):  # after a rounded step the weights are others
         failures = [
             failure
             for name in recording.parameter_names
@@ -68,7 +76,7 @@ def _compare(
         findings.blocked = f"the contents of {name} were not kept"
         return []
     wanted = expected.values
-    if rank.notes.get("contract", {}).get("average") == "sum":
+    if _contract(recording).get("average") == "sum":
         wanted = wanted * recording.scenario.world_size
     findings.comparisons += 1
     difference = compare(observed.values, wanted, _bound(recording, reference, step, name, wanted))
@@ -78,14 +86,26 @@ def _compare(
     return [_failure(recording, reference, rank, step, name, observed.values, wanted, difference)]
 
 
+def _contract(recording: Recording) -> dict[str, Any]:
+    contract: dict[str, Any] = recording.ranks[0].notes.get("contract", {})
+    return contract
+
+
 def _bound(recording: Recording, reference: RankRecording, step: int, name: str, expected: np.ndarray) -> float:
+    lossy = _contract(recording).get("lossy")
+    if lossy:
+        return bound_lossy(_magnitude(recording, reference, step, name), recording.scenario.world_size, lossy)
     if reference.notes.get("arithmetic") == EXACT:
-        local = _local_gradients(recording, reference, step, name).values()
-        magnitude = float(np.mean([np.abs(g) for g in local], axis=0).max()) if local and expected.size else 0.0
-        return bound_exact(magnitude, recording.scenario.world_size)
+        return bound_exact(_magnitude(recording, reference, step, name), recording.scenario.world_size)
     if reference.notes.get("arithmetic") == FLOAT64:
         return bound_float64(expected)
     raise ValueError(f"no bound is known for arithmetic {reference.notes.get('arithmetic')!r}")
+
+
+def _magnitude(recording: Recording, reference: RankRecording, step: int, name: str) -> float:
+    """The largest mean over ranks of the absolute local gradients."""
+    local = [np.abs(g) for g in _local_gradients(recording, reference, step, name).values()]
+    return float(np.mean(local, axis=0).max()) if local and local[0].size else 0.0
 
 
 def _local_gradients(recording: Recording, reference: RankRecording, step: int, name: str) -> dict[int, np.ndarray]:

@@ -1,0 +1,44 @@
+"""torch's own FSDP2 (``fully_shard``): parameters, gradients and optimizer state are spread over the ranks.
+
+A reference for what sharding must compute: the same as one process, only that each rank holds a part of it. Each
+parameter becomes a ``DTensor``; a forward gathers a block's parameters, its backward scatters the reduced gradients.
+
+Special here: ``fully_shard`` neither broadcasts nor compares at the start. Each rank keeps its shard of *its own*
+weights, and the model is a patchwork if they differ (pytorch/torchtitan#166 is of this family), so rank 0's state is
+broadcast first. Blocks (the children of a ``ModuleList`` or ``Sequential``) are sharded one by one, as is usual.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from ddp_core.agreement import require_agreement
+from ddp_core.comm import Comm
+from ddp_core.strategy import Contract
+from ddp_core.unwrapped import objection_to
+
+CONTRACT = Contract(sharded=True)
+
+
+def wrap(model: nn.Module, *, blocks: bool = True, **options: Any) -> nn.Module:
+    """Shard ``model`` in place, and return it. ``options`` go to ``fully_shard``.
+
+    Raises ValueError on every rank as ``ddp_core.DataParallel`` does.
+    """
+    comm = Comm()
+    require_agreement(comm, list(model.named_parameters()), list(model.named_buffers()), objection_to(model, comm))
+    for tensor in [*model.parameters(), *model.buffers()]:
+        comm.broadcast(tensor.data)
+    device = next(model.parameters()).device.type
+    options.setdefault("mesh", init_device_mesh(device, (comm.world_size,)))
+    if blocks:
+        for container in [part for part in model.modules() if isinstance(part, nn.ModuleList | nn.Sequential)]:
+            for block in container:
+                if any(True for _ in block.parameters()) and container is not model:
+                    fully_shard(block, **options)
+    fully_shard(model, **options)
+    return model
