@@ -7,7 +7,7 @@ is handed over a second time: two wrappers would average twice, and divide twice
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import nn
@@ -42,6 +42,16 @@ def objection_to(module: nn.Module, comm: Comm) -> str | None:
             return f"parameter '{name}' belongs to a model that is wrapped already: wrap it once, or unwrap() it first"
     if not any(parameter.requires_grad for parameter in module.parameters()):
         return "the model has no parameter that requires a gradient: there is nothing to synchronise"
+    return None
+
+
+def optimizer_in_backward(parameters: Iterable[nn.Parameter]) -> str | None:
+    """torch's ``_apply_optimizer_in_backward`` steps on what this rank alone has computed. None if it is not in use."""
+    if any("_in_backward_optimizers" in parameter.__dict__ for parameter in parameters):
+        return (
+            "an optimizer runs inside backward, before gradients are averaged over ranks, and the replicas would drift "
+            "apart: call optimizer.step() after backward()"
+        )
     return None
 
 

@@ -27,7 +27,7 @@ from ddp_core.census import Census
 from ddp_core.comm import Comm
 from ddp_core.sparse import SparseGradients, sparse_parameters
 from ddp_core.strategy import Strategy
-from ddp_core.unwrapped import FirstWrapHook, objection_to
+from ddp_core.unwrapped import FirstWrapHook, objection_to, optimizer_in_backward
 
 
 class DataParallel(nn.Module, Joinable):
@@ -104,7 +104,7 @@ class DataParallel(nn.Module, Joinable):
     def _before_forward(self) -> None:
         if self._backward.under_way:
             self._abandon_backward()
-        if change := self._census.change():
+        if change := self._census.change() or optimizer_in_backward(self._parameters_in_turn):
             raise RuntimeError(change)
         self._find_shared_gradients()
         source = 0
@@ -123,7 +123,8 @@ class DataParallel(nn.Module, Joinable):
             self._check_announcement()
             self.strategy.backward_started()
         gradient = parameter.grad
-        assert gradient is not None
+        if gradient is None:  # autograd brought an undefined gradient: as if this rank had not used the parameter
+            return
         if gradient.requires_grad:
             raise RuntimeError(
                 "backward(create_graph=True) cannot be synchronised: the mean over ranks is not part of the graph. "

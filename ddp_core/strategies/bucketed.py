@@ -21,47 +21,14 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from ddp_core.bucket import Bucket
 from ddp_core.buckets import MB, BucketPlan, Gradient, plan_buckets
 from ddp_core.comm import Comm
 from ddp_core.strategy import Contract
 from ddp_core.turns import InTurn, Parcel
-from ddp_core.unused import mark_absent, nobody_used
+from ddp_core.unused import nobody_used
 from ddp_core.wire import Bfloat16Wire
 from ddp_core.wrapper import DataParallel
-
-
-class Bucket(Parcel):
-    """A flat buffer and the views of it that stand for each parameter's gradient."""
-
-    def __init__(self, plan: BucketPlan, parameters: Sequence[nn.Parameter]) -> None:
-        super().__init__([parameters[slot.index] for slot in plan.slots])
-        self.plan = plan
-        like = self.parameters[0]
-        self.buffer = torch.zeros(plan.numel, dtype=like.dtype, device=like.device)
-        self.view_of = {
-            id(parameter): _view(self.buffer, slot.offset, parameter)
-            for slot, parameter in zip(plan.slots, self.parameters, strict=True)
-        }
-        self.firsts = torch.tensor([slot.offset for slot in plan.slots if slot.numel], device=like.device)
-        self.absent: list[nn.Parameter] = []  # not used by this rank in the backward under way
-        self.taken: set[int] = set()
-
-    def mark_present(self) -> None:
-        """As ``unused.mark_present`` for every gradient in the buffer, at once; then absent ones as absent."""
-        self.buffer[self.firsts] += 0.0
-        for parameter in self.absent:
-            mark_absent(self.view_of[id(parameter)])
-
-    @property
-    def num_bytes(self) -> int:
-        return self.buffer.numel() * self.buffer.element_size()
-
-
-def _view(buffer: torch.Tensor, offset: int, parameter: nn.Parameter) -> torch.Tensor:
-    """The part of ``buffer`` that is ``parameter``'s, in its shape and, where it is dense, with its strides."""
-    if torch.ops.aten.is_non_overlapping_and_dense(parameter):
-        return buffer.as_strided(parameter.shape, parameter.stride(), offset)
-    return buffer[offset : offset + parameter.numel()].view(parameter.shape)
 
 
 class Bucketed(InTurn):

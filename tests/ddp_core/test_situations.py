@@ -614,3 +614,30 @@ def test_autocast_and_a_scaler_that_ranks_agree_on(on_ranks):
             every = wrapped.comm.gather_objects(wrapped.module.weight.tolist())
             assert every[0] == every[1]
     """)
+
+
+def test_an_optimizer_inside_backward_is_refused(on_ranks):
+    on_ranks("""
+        from torch.distributed.optim import _apply_optimizer_in_backward
+        for strategy in STRATEGIES:
+            inner = nn.Linear(4, 2)
+            wrapped = strategy.wrap(inner)
+            _apply_optimizer_in_backward(torch.optim.SGD, inner.parameters(), {"lr": 0.1})
+            raises(RuntimeError, "an optimizer runs inside backward", lambda: wrapped(torch.ones(1, 4)))
+    """)
+
+
+def test_an_undefined_gradient_is_none_at_all(on_ranks):
+    on_ranks("""
+        class Undefined(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x): return x.clone()
+            @staticmethod
+            def backward(ctx, g): return None
+        class Net(nn.Module):
+            def __init__(self): super().__init__(); self.a, self.b, self.c = (nn.Linear(4, 4) for _ in range(3))
+            def forward(self, x, r):
+                b = self.b(x)
+                return self.a(x) + (Undefined.apply(b) if r == 0 else b) + Undefined.apply(self.c(x))
+        same_as_one_process(Net, lambda m, r, s: m(data(r, s), r).square().mean())
+    """)

@@ -1,0 +1,124 @@
+"""Step time of our strategies against every configuration of torch's DDP: docs/step-time.md.
+
+Special here: a speed is a ratio. All configurations live in the same processes and take turns, in an order drawn anew
+for each round, so all meet the same noise; each round gives one ratio to the best of torch's configurations (the one
+with the lowest median), and the median of the ratios counts, with its quartiles beside it. CPU time per rank, the
+transport's threads included, is steadier than wall time where ranks outnumber cores.
+
+    python benchmarks/step_time.py [--workload mlp]... [--world-size 2]... [--rounds 30] [--write docs/step-time.md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks.ranks import on_ranks
+from benchmarks.workloads import WORKLOADS
+from ddp_core.strategies import async_hook, bucketed, flat, hook, naive
+
+TORCH: dict[str, dict[str, bool]] = {
+    "torch plain": {},
+    "torch views": {"gradient_as_bucket_view": True},
+    "torch static": {"static_graph": True},
+    "torch both": {"gradient_as_bucket_view": True, "static_graph": True},
+}
+OURS = {s.__name__.rpartition(".")[2]: s.wrap for s in (bucketed, async_hook, flat, hook, naive)}
+STEPS = {"mlp": 6, "cnn": 6, "llama": 2}
+
+
+def measure(workload: str, num_rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """On every rank: (wall, CPU) seconds a step, by configuration, one entry a round."""
+    make, data = WORKLOADS[workload]
+    torch.manual_seed(0)
+    wrapped: dict[str, nn.Module] = {"compute alone": make()}
+    wrapped |= {name: DistributedDataParallel(make(), **options) for name, options in TORCH.items()}
+    wrapped |= {name: wrap(make()) for name, wrap in OURS.items()}
+    optimizers = {name: torch.optim.SGD(model.parameters(), lr=1e-4) for name, model in wrapped.items()}
+    inputs, order = data(), random.Random(0)
+
+    def steps(name: str) -> None:
+        for _ in range(STEPS[workload]):
+            optimizers[name].zero_grad()
+            wrapped[name](inputs).float().square().mean().backward()
+            optimizers[name].step()
+
+    for name in wrapped:
+        steps(name)
+    figures: dict[str, list[tuple[float, float]]] = {name: [] for name in wrapped}
+    for _ in range(num_rounds):
+        for name in order.sample(list(wrapped), len(wrapped)):
+            dist.barrier()
+            figures[name].append(_seconds(lambda name=name: steps(name), STEPS[workload]))
+    return figures
+
+
+def _seconds(action: Callable[[], None], times: int) -> tuple[float, float]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    action()
+    return (time.perf_counter() - wall) / times, (time.process_time() - cpu) / times
+
+
+def table(workload: str, world_size: int, figures: dict[str, list[tuple[float, float]]]) -> str:
+    medians = {name: statistics.median(wall for wall, _ in rounds) for name, rounds in figures.items()}
+    best = min(TORCH, key=lambda name: medians[name])
+    lines = [
+        f"### {workload}, {world_size} ranks",
+        "",
+        f"The best of torch's is `{best}`: {medians[best] * 1e3:.1f} ms a step.",
+        "",
+        "| | wall, ratio to the best of torch's | quartiles | CPU per rank, ratio |",
+        "|---|---|---|---|",
+    ]
+    for name in figures:
+        wall, cpu = (sorted(mine[i] / theirs[i] for mine, theirs in zip(figures[name], figures[best], strict=True))
+                     for i in (0, 1))  # fmt: skip
+        low, middle, high = statistics.quantiles(wall, n=4)
+        lines.append(f"| {name} | {middle:.2f} | {low:.2f} to {high:.2f} | {statistics.median(cpu):.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+HEAD = """# Step time
+
+Written by `python benchmarks/step_time.py --write docs/step-time.md`; torch {torch}, gloo, one thread a rank,
+{cpus} cores.
+
+A step is `zero_grad`, forward, backward, `optimizer.step` (SGD). Configurations take turns in one run, {rounds} rounds
+in random order; a figure is the median over rounds of the ratio to the best configuration of torch's DDP in the same
+round. `compute alone` synchronises nothing. Where ranks outnumber cores, wall time is mostly waiting for a core.
+
+"""
+
+
+def main(arguments: Any) -> None:
+    import os
+
+    parts = [HEAD.format(torch=torch.__version__, cpus=os.cpu_count(), rounds=arguments.rounds)]
+    for workload in arguments.workload or WORKLOADS:
+        for world_size in arguments.world_size or (2, 4):
+            figures = on_ranks(world_size, measure, workload, arguments.rounds)
+            parts.append(table(workload, world_size, figures))
+            print(parts[-1], flush=True)
+    if arguments.write:
+        arguments.write.write_text("\n".join(parts))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workload", action="append", choices=list(WORKLOADS))
+    parser.add_argument("--world-size", action="append", type=int)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the tables as a page")
+    main(parser.parse_args())
