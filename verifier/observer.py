@@ -87,6 +87,7 @@ class ObservedWork(Work):
             for mine, shadow in self._pairs:
                 if mine is not shadow:
                     mine.copy_(shadow)
+        self._pairs = [(mine, mine) for mine, _ in self._pairs]  # shadows are a copy of the gradients each
         self._observer.landed(self._seq, written)
 
 
@@ -175,8 +176,8 @@ class Observer:
         )
 
     def _keep_alive(self, work: Work) -> None:
-        if len(self._alive) >= 256:
-            self._alive = [w for w in self._alive if not w._landed]  # type: ignore[attr-defined]
+        if len(self._alive) >= 32:  # each holds on to the tensors that it worked on
+            self._alive = [w for w in self._alive[:-8] if not w._landed] + self._alive[-8:]  # type: ignore[attr-defined]
         self._alive.append(work)
 
 

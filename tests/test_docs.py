@@ -1,0 +1,25 @@
+"""The pages of docs/ are what their commands write, and name what there is."""
+
+from __future__ import annotations
+
+import re
+
+from benchmarks import communication
+from tests.conftest import ROOT
+from verifier import catalogue
+
+
+def test_calls_and_bytes():
+    assert communication.page() == (ROOT / "docs" / "communication.md").read_text()
+
+
+def test_every_strategy_is_described():
+    text = (ROOT / "docs" / "strategies.md").read_text()
+    described = {name for row in re.findall(r"^\| (`.*?) \|", text, re.M) for name in re.findall(r"`(\w+)`", row)}
+    assert set(catalogue.STRATEGIES.names()) <= described
+
+
+def test_links_lead_somewhere():
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), (page.name, target)
