@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from ddp_core.wrapper import DataParallel
 
 
+SILENT, GRADIENTS, GRADIENTS_AND_BUFFERS = 0, 1, 2
+PLANS = ("nothing is synchronised", "gradients are", "gradients and buffers are")
+
+
 class Answering(JoinHook):
     """What a rank without data does in place of a step, and at the end."""
 
@@ -28,11 +32,12 @@ class Answering(JoinHook):
 
     def main_hook(self) -> None:
         """One step of the others: their notice, their buffers, their gradients."""
-        synchronises, num_active, source = notice(self.wrapped, active=False)
-        if not synchronises:
+        plan, num_active, source = notice(self.wrapped, active=False)
+        if plan == SILENT:
             return
         self.wrapped.set_divisor(num_active)
-        self.wrapped.broadcast_buffers_from(source)
+        if plan == GRADIENTS_AND_BUFFERS:
+            self.wrapped.broadcast_buffers_from(source)
         self.wrapped.synchronise_nothing()
 
     def post_hook(self, is_last_joiner: bool) -> None:
@@ -51,20 +56,20 @@ def announce(wrapped: DataParallel) -> int:
     return source
 
 
-def notice(wrapped: DataParallel, *, active: bool) -> tuple[bool, int, int]:
-    """Agree on (does this step synchronise, how many ranks are active, the first active rank).
+def notice(wrapped: DataParallel, *, active: bool) -> tuple[int, int, int]:
+    """Agree on (what this step synchronises, how many ranks are active, the first active rank).
 
-    Raises RuntimeError on every rank if active ranks disagree on whether this step synchronises.
+    Raises RuntimeError on every rank if active ranks disagree on what this step synchronises.
     """
     comm = wrapped.comm
     table = torch.zeros(comm.world_size, 2, dtype=torch.int32, device=wrapped.join_device)
     if active:
         table[comm.rank, 0] = 1
-        table[comm.rank, 1] = int(wrapped.synchronises)
+        table[comm.rank, 1] = wrapped.plan_of_step()
     comm.all_reduce(table)
     present = table[:, 0].nonzero().flatten().tolist()
-    said = {bool(table[rank, 1]) for rank in present}
-    if len(said) > 1:
-        silent = [rank for rank in present if not table[rank, 1]]
-        raise RuntimeError(f"inside join(): ranks {silent} are in no_sync(), the other active ranks are not")
-    return (said == {True}, len(present), present[0] if present else 0)
+    plans = {rank: int(table[rank, 1]) for rank in present}
+    if len(set(plans.values())) > 1:
+        said = ", ".join(f"rank {rank}: {PLANS[plan]}" for rank, plan in plans.items())
+        raise RuntimeError(f"inside join(), active ranks differ in no_sync() or in train() and eval() mode: {said}")
+    return (max(plans.values(), default=SILENT), len(present), present[0] if present else 0)

@@ -93,7 +93,7 @@ class DataParallel(nn.Module, Joinable):
     # -- a training step ---------------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        if not (self.training and torch.is_grad_enabled()):
+        if not torch.is_grad_enabled():
             return self.module(*args, **kwargs)
         if current_backward() < 0:  # else a checkpoint computes this forward again
             self._before_forward()
@@ -111,7 +111,7 @@ class DataParallel(nn.Module, Joinable):
         if self._join_config.enable:
             source = joining.announce(self)
             self._announced = self.synchronises
-        if self.synchronises:
+        if self.synchronises and self.training:
             self.broadcast_buffers_from(source)
 
     def _gradient_ready(self, parameter: nn.Parameter) -> None:
@@ -214,6 +214,12 @@ class DataParallel(nn.Module, Joinable):
 
     def set_divisor(self, num_active: int) -> None:
         self.strategy.divisor = self._sparse.divisor = num_active if self.join_divisor == 0 else self.comm.world_size
+
+    def plan_of_step(self) -> int:
+        """What this forward and its backward synchronise."""
+        if not self.synchronises:
+            return joining.SILENT
+        return joining.GRADIENTS_AND_BUFFERS if self.training else joining.GRADIENTS
 
     def left_join(self) -> None:
         """The join() context is over: from here on, steps are as before it."""

@@ -15,8 +15,6 @@ from typing import Any
 
 import torch
 import xxhash
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 
 class Journal:
@@ -69,8 +67,12 @@ def local_shard(tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, list[int]
 
     No collective: the verifier has no traffic of its own among the strategy's.
     """
-    if not isinstance(tensor, DTensor):
+    if not hasattr(tensor, "device_mesh"):  # asked for in this way, because importing DTensor takes as long as a run
         return tensor, None
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    assert isinstance(tensor, DTensor)
     _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
     return tensor.to_local(), {"shape": list(tensor.shape), "offset": [int(o) for o in offset]}
 

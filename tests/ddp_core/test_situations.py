@@ -674,3 +674,32 @@ def test_bf16_on_the_wire(on_ranks, world_size):
     """,
         world_size,
     )
+
+
+def test_evaluation_mode_synchronises_gradients_and_leaves_buffers(on_ranks):
+    """Fine-tuning with a frozen BatchNorm: eval() for the layers, backward() all the same."""
+    on_ranks("""
+        for strategy in STRATEGIES:
+            torch.manual_seed(1)
+            single = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).double().eval()
+            wrapped = strategy.wrap(copy.deepcopy(single), **options(strategy)).eval()
+            wrapped(data(rank)).square().mean().backward()
+            (sum(single(data(r)).square().mean() for r in range(world)) / world).backward()
+            same(wrapped.module, single, strategy.__name__)
+            with wrapped.join():
+                for step in range(1 + rank):
+                    wrapped(data(rank, step)).square().mean().backward()
+    """)
+
+
+def test_batch_norm_under_join_with_rank_0_leaving_first(on_ranks):
+    on_ranks("""
+        for strategy in STRATEGIES:
+            wrapped = strategy.wrap(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).double(), **options(strategy))
+            with wrapped.join():
+                for step in range(1 + 2 * rank):
+                    wrapped(data(rank, step)).square().mean().backward()
+            every = wrapped.comm.gather_objects([t.tolist() for t in wrapped.state_dict().values()])
+            assert every[0] == every[1]
+            assert wrapped.module[1].num_batches_tracked == 3
+    """)

@@ -31,7 +31,7 @@ def _import_and_step() -> None:
     importlib.import_module("verifier.worker")
     for workload in ("exact", "branches", "llama"):
         importlib.import_module(f"verifier.workloads.{workload}")
-    for strategy in ("naive", "flat", "bucketed", "torch_ddp"):
+    for strategy in ("naive", "flat", "hook", "async_hook", "bucketed", "torch_ddp"):
         importlib.import_module(f"ddp_core.strategies.{strategy}")
     layer = nn.Linear(2, 2)
     for make in (torch.optim.SGD, torch.optim.AdamW):
