@@ -28,6 +28,7 @@ PART = [
     "test_accumulate_gradients_no_sync_grad_is_view",
     "test_ddp_broadcast_buffer",
     "test_ddp_comm_hook_logging",
+    "test_ddp_compile_static_graph",
     "test_ddp_create_graph",
     "test_ddp_forward_backward_hook",
     "test_ddp_grad_div_uneven_inputs",
