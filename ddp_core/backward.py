@@ -9,6 +9,7 @@ costs time and changes no result (a mean of equal means).
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,7 +28,7 @@ class BackwardWatch:
     """Calls ``over`` when the outermost backward that was noted has come to its end."""
 
     def __init__(self, over: Callable[[], None]) -> None:
-        self._over = over
+        self._over = weakref.WeakMethod(over)  # a method of the owner, who holds this watch
         self.outermost = NONE
 
     @property
@@ -42,22 +43,28 @@ class BackwardWatch:
             Variable._execution_engine.queue_callback(self._ended)
         return here == self.outermost
 
-    def enter_from(self, output: Any) -> None:
-        """Let the backward of ``output`` (tensors in any nest of tuples, lists, dicts) note itself when it begins."""
+    def enter_from(self, output: Any, owner: Any) -> None:
+        """Let the backward of ``output`` (tensors in any nest of tuples, lists, dicts) note itself when it begins.
+
+        The graph keeps ``owner`` alive: a wrapper that nobody holds any more still has its last backward to come.
+        """
+
+        def note(gradient: torch.Tensor, owner: Any = owner) -> None:
+            self.enter()
+
         for tensor in tensors_in(output):
             if tensor.requires_grad:
-                tensor.register_hook(self._note)
+                tensor.register_hook(note)
 
     def forget(self) -> None:
         """The backward under way raised: autograd will not call back."""
         self.outermost = NONE
 
-    def _note(self, gradient: torch.Tensor) -> None:
-        self.enter()
-
     def _ended(self) -> None:
         self.outermost = NONE
-        self._over()
+        over = self._over()
+        if over is not None:
+            over()
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

@@ -38,6 +38,8 @@ def objection_to(module: nn.Module, comm: Comm) -> str | None:
             return f"parameter '{name}' is not initialised yet: run one forward before wrapping"
         if not comm.serves(parameter.device):
             return f"parameter '{name}' is on device '{parameter.device}', which the process group does not serve"
+        if objection := hook_objection([parameter]):
+            return objection.replace(f"a parameter of shape {list(parameter.shape)}", f"parameter '{name}'")
         if any(_is_live(hook) for hook in (parameter._post_accumulate_grad_hooks or {}).values()):
             return f"parameter '{name}' belongs to a model that is wrapped already: wrap it once, or unwrap() it first"
     if not any(parameter.requires_grad for parameter in module.parameters()):
@@ -45,14 +47,22 @@ def objection_to(module: nn.Module, comm: Comm) -> str | None:
     return None
 
 
-def optimizer_in_backward(parameters: Iterable[nn.Parameter]) -> str | None:
-    """torch's ``_apply_optimizer_in_backward`` steps on what this rank alone has computed. None if it is not in use."""
-    if any("_in_backward_optimizers" in parameter.__dict__ for parameter in parameters):
-        return (
-            "an optimizer runs inside backward, before gradients are averaged over ranks, and the replicas would drift "
-            "apart: call optimizer.step() after backward()"
-        )
+def hook_objection(parameters: Iterable[nn.Parameter]) -> str | None:
+    """Someone else works on gradients in the middle of backward, before they are averaged. None: nobody does.
+
+    An optimizer that steps there steps on what this rank alone has computed, and the replicas drift apart.
+    """
+    for parameter in parameters:
+        if hasattr(parameter, "_in_backward_optimizers"):
+            return f"an optimizer runs inside backward (torch's _apply_optimizer_in_backward), where {TOO_EARLY}"
+        hooks = parameter._post_accumulate_grad_hooks
+        if hooks and any(not isinstance(hook, FirstWrapHook) for hook in hooks.values()):
+            shape = list(parameter.shape)
+            return f"a parameter of shape {shape} has a post-accumulate-grad hook of its own, where {TOO_EARLY}"
     return None
+
+
+TOO_EARLY = "gradients are not averaged over ranks yet: do after backward() what is to be done with them"
 
 
 def _is_live(hook: Any) -> bool:

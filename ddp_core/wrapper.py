@@ -27,7 +27,7 @@ from ddp_core.census import Census
 from ddp_core.comm import Comm
 from ddp_core.sparse import SparseGradients, sparse_parameters
 from ddp_core.strategy import Strategy
-from ddp_core.unwrapped import FirstWrapHook, objection_to, optimizer_in_backward
+from ddp_core.unwrapped import FirstWrapHook, hook_objection, objection_to
 
 
 class DataParallel(nn.Module, Joinable):
@@ -98,14 +98,15 @@ class DataParallel(nn.Module, Joinable):
         if current_backward() < 0:  # else a checkpoint computes this forward again
             self._before_forward()
         output = self.module(*args, **kwargs)
-        self._backward.enter_from(output)
+        self._backward.enter_from(output, owner=self)
         return output
 
+    @torch.compiler.disable
     def _before_forward(self) -> None:
         if self._backward.under_way:
             self._abandon_backward()
-        if change := self._census.change() or optimizer_in_backward(self._parameters_in_turn):
-            raise RuntimeError(change)
+        if objection := self._census.change() or hook_objection(self._parameters_in_turn):
+            raise RuntimeError(objection)
         self._find_shared_gradients()
         source = 0
         if self._join_config.enable:

@@ -438,9 +438,13 @@ def test_a_second_wrapping_is_refused(on_ranks):
             other = nn.Linear(4, 2)
             kept = naive.wrap(other)
             raises(ValueError, "(on rank 1)", lambda: naive.wrap(other if rank == 1 else nn.Linear(4, 2)))
+            loss = wrapped(torch.full((1, 4), rank + 1.0)).sum()
             del wrapped
-            import gc; gc.collect()
-            again = strategy.wrap(bare)  # the first wrapper is gone
+            loss.backward()  # its graph has kept the wrapper
+            assert bare.weight.grad.eq(1.5).all()
+            del loss
+            bare.zero_grad()
+            again = strategy.wrap(bare)  # the first wrapper is gone, without waiting for the garbage collector
             again(torch.full((1, 4), rank + 1.0)).sum().backward()
             assert bare.weight.grad.eq(1.5).all()
     """)
@@ -586,6 +590,13 @@ def test_compiled_inner_module(on_ranks):
             wrapped(data(rank, step)).square().mean().backward()
             (sum(single(data(r, step)).square().mean() for r in range(world)) / world).backward()
             same(wrapped.module, single, step)
+        wrapped = bucketed.wrap(copy.deepcopy(single), **TINY)
+        outer = torch.compile(wrapped, backend="aot_eager")  # and of the wrapper
+        for step in range(2):
+            wrapped.zero_grad(), single.zero_grad()
+            outer(data(rank, step)).square().mean().backward()
+            (sum(single(data(r, step)).square().mean() for r in range(world)) / world).backward()
+            same(wrapped.module, single, step)
     """)
 
 
@@ -624,6 +635,13 @@ def test_an_optimizer_inside_backward_is_refused(on_ranks):
             wrapped = strategy.wrap(inner)
             _apply_optimizer_in_backward(torch.optim.SGD, inner.parameters(), {"lr": 0.1})
             raises(RuntimeError, "an optimizer runs inside backward", lambda: wrapped(torch.ones(1, 4)))
+            inner = nn.Linear(4, 2)
+            handle = inner.bias.register_post_accumulate_grad_hook(lambda p: None)
+            raises(ValueError, "'bias' has a post-accumulate-grad hook of its own", lambda: strategy.wrap(inner))
+            handle.remove()
+            wrapped = strategy.wrap(inner)
+            inner.bias.register_post_accumulate_grad_hook(lambda p: None)
+            raises(RuntimeError, "has a post-accumulate-grad hook of its own", lambda: wrapped(torch.ones(1, 4)))
     """)
 
 
@@ -702,4 +720,32 @@ def test_batch_norm_under_join_with_rank_0_leaving_first(on_ranks):
             every = wrapped.comm.gather_objects([t.tolist() for t in wrapped.state_dict().values()])
             assert every[0] == every[1]
             assert wrapped.module[1].num_batches_tracked == 3
+    """)
+
+
+def test_rank_0s_order_is_taken_over_by_all(on_ranks):
+    """Registered in one order, used in another, and in yet another on rank 1: after the first backward rank 0's counts."""
+    on_ranks("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__(); self.parts = nn.ModuleList(nn.Linear(4, 4, bias=False) for _ in range(4))
+            def forward(self, x, order):
+                for i in order: x = self.parts[i](x)
+                return x
+        wrapped = bucketed.wrap(Net(), bucket_cap_mb=130 / 2**20)
+        assert wrapped.strategy.plan() == [["parts.3.weight", "parts.2.weight"], ["parts.1.weight", "parts.0.weight"]]
+        wrapped(torch.ones(1, 4), [2, 0, 3, 1] if rank == 0 else [0, 1, 2, 3]).sum().backward()
+        after = [["parts.1.weight", "parts.3.weight"], ["parts.0.weight", "parts.2.weight"]]
+        assert wrapped.strategy.plan() == after, wrapped.strategy.plan()
+        buckets = wrapped.strategy.buckets
+        wrapped(torch.ones(1, 4), [3, 2, 1, 0]).sum().backward()
+        assert wrapped.strategy.plan() == after and wrapped.strategy.buckets is not buckets
+        assert repr(wrapped.strategy) == "Bucketed(bucket_cap_mb=0.000123978; 2 buckets: 0.000122 + 0.000122 MB)", wrapped.strategy
+        kept = wrapped.strategy.buckets
+        wrapped(torch.ones(1, 4), [0, 1, 2, 3]).sum().backward()
+        assert wrapped.strategy.buckets is kept  # once, not at every step
+        fixed = bucketed.wrap(Net(), bucket_cap_mb=130 / 2**20, rebuild=False)
+        before = fixed.strategy.plan()
+        fixed(torch.ones(1, 4), [2, 0, 3, 1]).sum().backward()
+        assert fixed.strategy.plan() == before
     """)
