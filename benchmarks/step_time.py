@@ -36,7 +36,8 @@ TORCH: dict[str, dict[str, bool]] = {
     "torch both": {"gradient_as_bucket_view": True, "static_graph": True},
 }
 OURS = {s.__name__.rpartition(".")[2]: s.wrap for s in (bucketed, async_hook, flat, hook, naive)}
-STEPS = {"mlp": 6, "cnn": 6, "llama": 2}
+STEPS = {"mlp": 6, "cnn": 6, "llama": 2}  # a round's, of each configuration
+ROUNDS = {"mlp": 60, "cnn": 60, "llama": 16}
 
 
 def measure(workload: str, num_rounds: int) -> dict[str, list[tuple[float, float]]]:
@@ -77,7 +78,7 @@ def table(workload: str, world_size: int, figures: dict[str, list[tuple[float, f
     lines = [
         f"### {workload}, {world_size} ranks",
         "",
-        f"The best of torch's is `{best}`: {medians[best] * 1e3:.1f} ms a step.",
+        f"{len(figures[best])} rounds. The best of torch's is `{best}`: {medians[best] * 1e3:.1f} ms a step.",
         "",
         "| | wall, ratio to the best of torch's | quartiles | CPU per rank, ratio |",
         "|---|---|---|---|",
@@ -95,8 +96,8 @@ HEAD = """# Step time
 Written by `python benchmarks/step_time.py --write docs/step-time.md`; torch {torch}, gloo, one thread a rank,
 {cpus} cores.
 
-A step is `zero_grad`, forward, backward, `optimizer.step` (SGD). Configurations take turns in one run, {rounds} rounds
-in random order; a figure is the median over rounds of the ratio to the best configuration of torch's DDP in the same
+A step is `zero_grad`, forward, backward, `optimizer.step` (SGD). Configurations take turns in one run, in rounds
+of random order; a figure is the median over rounds of the ratio to the best configuration of torch's DDP in the same
 round. `compute alone` synchronises nothing. Where ranks outnumber cores, wall time is mostly waiting for a core.
 
 """
@@ -105,10 +106,11 @@ round. `compute alone` synchronises nothing. Where ranks outnumber cores, wall t
 def main(arguments: Any) -> None:
     import os
 
-    parts = [HEAD.format(torch=torch.__version__, cpus=os.cpu_count(), rounds=arguments.rounds)]
+    parts = [HEAD.format(torch=torch.__version__, cpus=os.cpu_count())]
     for workload in arguments.workload or WORKLOADS:
         for world_size in arguments.world_size or (2, 4):
-            figures = on_ranks(world_size, measure, workload, arguments.rounds)
+            num_rounds = arguments.rounds or ROUNDS[workload]
+            figures = on_ranks(world_size, measure, workload, num_rounds)
             parts.append(table(workload, world_size, figures))
             print(parts[-1], flush=True)
     if arguments.write:
@@ -119,6 +121,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", action="append", choices=list(WORKLOADS))
     parser.add_argument("--world-size", action="append", type=int)
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, help="default: 60, for llama 16")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the tables as a page")
     main(parser.parse_args())
