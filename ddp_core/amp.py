@@ -5,7 +5,8 @@ torch's ``GradScaler`` decides on each rank for itself. That holds for as long a
 rank skips a step or steps with another scale, and the replicas part without an error (pytorch#136009).
 
 Special here: rank 0's scale is taken at the start, and what ``unscale_`` found is summed over ranks before anyone acts.
-The sum costs one small all-reduce per optimizer and device.
+Scales that have come to differ all the same are refused on every rank. The sum costs one small all-reduce per optimizer
+and device.
 """
 
 from __future__ import annotations
@@ -29,6 +30,15 @@ class AgreedGradScaler(torch.amp.GradScaler):
 
     def _unscale_grads_(self, *args: Any, **kwargs: Any) -> dict[torch.device, torch.Tensor]:
         found: dict[torch.device, torch.Tensor] = super()._unscale_grads_(*args, **kwargs)
+        scale = float(self.get_scale())
         for found_inf in found.values():
-            self.comm.all_reduce(found_inf)
+            told = torch.tensor([float(found_inf), scale, scale * scale], dtype=torch.float64, device=found_inf.device)
+            self.comm.all_reduce(told)
+            someone, mean, mean_of_squares = told[0] > 0, told[1] / self.comm.world_size, told[2] / self.comm.world_size
+            if abs(mean * mean - mean_of_squares) > 1e-9 * mean_of_squares:
+                raise RuntimeError(
+                    f"gradients were scaled by {scale:g} on rank {self.comm.rank} and otherwise on another rank: "
+                    "load the scaler's state on every rank"
+                )
+            found_inf.fill_(float(someone))  # 1, not a count: fused optimizers skip a step for exactly 1
         return found

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import nn
 from torch.autograd import Variable
 
 NONE = -1
@@ -27,8 +28,9 @@ def current_backward() -> int:
 class BackwardWatch:
     """Calls ``over`` when the outermost backward that was noted has come to its end."""
 
-    def __init__(self, over: Callable[[], None]) -> None:
+    def __init__(self, over: Callable[[], None], interrupted: Callable[[], None]) -> None:
         self._over = weakref.WeakMethod(over)  # a method of the owner, who holds this watch
+        self._interrupted = weakref.WeakMethod(interrupted)
         self.outermost = NONE
 
     @property
@@ -49,11 +51,19 @@ class BackwardWatch:
         The graph keeps ``owner`` alive: a wrapper that nobody holds any more still has its last backward to come.
         """
 
+        top_level = current_backward() == NONE
+
         def note(gradient: torch.Tensor, owner: Any = owner) -> None:
+            if top_level and self.outermost not in (NONE, current_backward()):
+                interrupted = (
+                    self._interrupted()
+                )  # a backward of a top-level forward is never nested: the last one died
+                if interrupted is not None:
+                    interrupted()
             self.enter()
 
         for tensor in tensors_in(output):
-            if tensor.requires_grad:
+            if tensor.requires_grad and not tensor.is_leaf:  # a leaf outlives the graph, and would gather hooks
                 tensor.register_hook(note)
 
     def forget(self) -> None:
@@ -68,7 +78,7 @@ class BackwardWatch:
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in ``value``, through tuples, lists, dicts (transformers' ModelOutput is one) and dataclasses."""
+    """The tensors in ``value``, through tuples, lists, dicts (transformers' ModelOutput is one) and objects."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tuple | list):
@@ -76,5 +86,11 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(item)
     elif isinstance(value, dict):
         yield from tensors_in(list(value.values()))
-    elif hasattr(value, "__dataclass_fields__"):
-        yield from tensors_in([getattr(value, name) for name in value.__dataclass_fields__])
+    elif hasattr(value, "__dict__") and not isinstance(value, type | nn.Module):
+        yield from (item for part in vars(value).values() if part is not value for item in _shallow(part))
+
+
+def _shallow(part: Any) -> Iterator[torch.Tensor]:
+    """Of an object's attributes only plain ones: objects may lead in circles."""
+    if isinstance(part, torch.Tensor | tuple | list | dict):
+        yield from tensors_in(part)

@@ -29,7 +29,9 @@ class Bucket(Parcel):
             id(parameter): _view(self.buffer, slot.offset, parameter)
             for slot, parameter in zip(plan.slots, self.parameters, strict=True)
         }
-        self.firsts = torch.tensor([slot.offset for slot in plan.slots if slot.numel], device=like.device)
+        self.firsts = torch.tensor(
+            [slot.offset for slot in plan.slots if slot.numel], dtype=torch.int64, device=like.device
+        )
         self.absent: list[nn.Parameter] = []  # not used by this rank in the backward under way
         self.taken: set[int] = set()
 

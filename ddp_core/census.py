@@ -24,6 +24,8 @@ class Census:
         self.parameters: list[tuple[dict[str, Any], str, str, nn.Parameter, tuple[Any, ...]]] = []
         self.modules: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], int]] = []
         for prefix, part in module.named_modules():
+            if isinstance(part, torch.jit.ScriptModule):  # keeps its parameters where Python cannot look, nor change
+                continue
             children, own = part._modules, part._parameters
             self.modules.append((prefix, children, dict(children), own, len(own)))
             for name, parameter in own.items():

@@ -96,6 +96,10 @@ class Comm:
         dist.broadcast_object_list(box, group=self.group, group_src=src)
         return box[0]
 
+    def shares(self, other: Comm) -> bool:
+        """Do both go through one process group?"""
+        return (self.group or dist.group.WORLD) is (other.group or dist.group.WORLD)
+
     def serves(self, device: torch.device) -> bool:
         """Can tensors on ``device`` travel through this process group?"""
         group = self.group or dist.group.WORLD

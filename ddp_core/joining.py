@@ -10,7 +10,7 @@ forward says whether its backward will synchronise: a rank under ``no_sync()`` m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed.algorithms.join import Join, JoinHook
@@ -21,6 +21,20 @@ if TYPE_CHECKING:
 
 SILENT, GRADIENTS, GRADIENTS_AND_BUFFERS = 0, 1, 2
 PLANS = ("nothing is synchronised", "gradients are", "gradients and buffers are")
+
+
+class Joined(Join):
+    """torch's ``Join`` for one wrapped model, which is as before when the context is over, however it ends."""
+
+    def __init__(self, wrapped: DataParallel, **options: Any) -> None:
+        super().__init__([wrapped], **options)
+        self._wrapped = wrapped
+
+    def __exit__(self, *raised: Any) -> None:
+        try:
+            super().__exit__(*raised)
+        finally:
+            self._wrapped.left_join()
 
 
 class Answering(JoinHook):
@@ -38,14 +52,13 @@ class Answering(JoinHook):
         self.wrapped.set_divisor(num_active)
         if plan == GRADIENTS_AND_BUFFERS:
             self.wrapped.broadcast_buffers_from(source)
-        self.wrapped.synchronise_nothing()
+        self.wrapped.synchronise_nothing(keep=True)  # another joinable may step on the mean: a sharded optimizer
 
     def post_hook(self, is_last_joiner: bool) -> None:
         """All have left: everyone takes the model of a rank that trained to the end."""
         comm = self.wrapped.comm
         last = comm.gather_objects(is_last_joiner)
         self.wrapped.broadcast_state(src=last.index(True))
-        self.wrapped.left_join()
 
 
 def announce(wrapped: DataParallel) -> int:

@@ -62,7 +62,12 @@ class Strategy(ABC):
     divisor: int  # the world size; under join(divide_by_initial_world_size=False) the number of active ranks
 
     def prepare(self, named_parameters: Sequence[tuple[str, nn.Parameter]], comm: Comm) -> None:
-        """Learn the trainable parameters (same names, order, shapes and dtypes on every rank)."""
+        """Learn the trainable parameters (same names, order, shapes and dtypes on every rank).
+
+        Raises ValueError if this strategy serves a model already: its state is that model's.
+        """
+        if hasattr(self, "comm"):
+            raise ValueError(f"{self!r} serves a model already: make a new {type(self).__name__} for each model")
         self.names = [name for name, _ in named_parameters]
         self.parameters = [parameter for _, parameter in named_parameters]
         self.comm = comm
@@ -109,7 +114,10 @@ def gradient_to_send(parameter: nn.Parameter) -> torch.Tensor:
 
 
 def drop_if_nobody_used(parameter: nn.Parameter, *, used_here: bool) -> None:
-    """After the sum: a parameter that no rank used has no gradient, as in a single process."""
+    """After the sum, before the mean: a parameter that no rank used has no gradient, as in a single process.
+
+    Before the mean, because a division may round a tiny negative sum to -0.0.
+    """
     if not used_here and parameter.grad is not None and nobody_used(parameter.grad):
         parameter.grad = None
 

@@ -90,9 +90,8 @@ class Synchronizer:
         for parameter, piece in zip(parameters, pieces, strict=True):
             _fill(piece.view(parameter.shape), parameter.grad)
         self.comm.all_reduce(flat)
-        flat.div_(self.comm.world_size)
         for parameter, piece in zip(parameters, pieces, strict=True):
-            _hand_out(piece.view(parameter.shape), parameter)
+            _hand_out(piece.view(parameter.shape), parameter, self.comm.world_size)
 
     def _plan(self, model: nn.Module) -> Plan:
         """The plan for ``model``; made, after all ranks have compared notes, when the model is new or has changed."""
@@ -129,10 +128,11 @@ def _fill(piece: torch.Tensor, gradient: torch.Tensor | None) -> None:
         mark_present(piece)
 
 
-def _hand_out(piece: torch.Tensor, parameter: nn.Parameter) -> None:
-    """Copy the mean to ``parameter``'s gradient; leave it without one if no rank had any."""
+def _hand_out(piece: torch.Tensor, parameter: nn.Parameter, world_size: int) -> None:
+    """Copy the mean of what ``piece`` holds the sum of to ``parameter``'s gradient; leave it without one if no rank had any."""
     if parameter.grad is None and nobody_used(piece):
         return
     if parameter.grad is None or parameter.grad.layout != torch.strided:
         parameter.grad = torch.empty_like(parameter, memory_format=torch.preserve_format)
+    torch.div(piece, world_size, out=piece)
     parameter.grad.copy_(piece)

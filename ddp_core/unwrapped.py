@@ -36,6 +36,8 @@ def objection_to(module: nn.Module, comm: Comm) -> str | None:
     for name, parameter in module.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             return f"parameter '{name}' is not initialised yet: run one forward before wrapping"
+        if getattr(parameter, "grad_dtype", None) not in (None, parameter.dtype):
+            return f"parameter '{name}' is {parameter.dtype} with a gradient of {parameter.grad_dtype}: not supported"
         if not comm.serves(parameter.device):
             return f"parameter '{name}' is on device '{parameter.device}', which the process group does not serve"
         if objection := hook_objection([parameter]):

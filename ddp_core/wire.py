@@ -28,7 +28,7 @@ class Bfloat16Wire:
         self.comm, self.buffer = comm, buffer
         self.part = -(-buffer.numel() // comm.world_size)  # elements each rank adds up; the last part is padded
         outgoing = buffer.new_zeros(self.part * comm.world_size, dtype=torch.bfloat16)
-        outgoing[: buffer.numel()].copy_(buffer)
+        outgoing[: buffer.numel()].copy_(_rounded(buffer))
         self.outgoing, self.incoming = outgoing, torch.empty_like(outgoing)
         self.work = comm.all_to_all_async(self.incoming, outgoing)
 
@@ -38,5 +38,11 @@ class Bfloat16Wire:
         summed = shares[0].float()
         for share in shares[1:]:
             summed.add_(share)
-        every = torch.cat(self.comm.all_gather(summed.to(torch.bfloat16)))
+        every = torch.cat(self.comm.all_gather(_rounded(summed)))
         self.buffer.copy_(every[: self.buffer.numel()])
+
+
+def _rounded(exact: torch.Tensor) -> torch.Tensor:
+    """``exact`` in bfloat16. What is rounded away becomes +0.0: -0.0 is kept for "absent" (ddp_core.unused)."""
+    rounded = exact.to(torch.bfloat16)
+    return rounded.masked_fill_((rounded == 0) & (exact != 0), 0.0)

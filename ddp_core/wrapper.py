@@ -29,6 +29,8 @@ from ddp_core.sparse import SparseGradients, sparse_parameters
 from ddp_core.strategy import Strategy
 from ddp_core.unwrapped import FirstWrapHook, hook_objection, objection_to
 
+_live: weakref.WeakSet[DataParallel] = weakref.WeakSet()
+
 
 class DataParallel(nn.Module, Joinable):
     """Wrap ``module`` so that every rank's gradients are the mean over ranks when ``backward()`` returns.
@@ -42,7 +44,8 @@ class DataParallel(nn.Module, Joinable):
         strategy: how gradients travel, for example ``Bucketed(bucket_cap_mb=25)``.
         comm: the ranks that take part; all of them by default.
         broadcast_buffers: copy rank 0's buffers (BatchNorm's running statistics, ...) to all ranks before
-            each synchronised training forward, as torch's DDP does.
+            each synchronised training forward. Unlike torch's DDP not before others, so that one rank may evaluate
+            alone; call ``broadcast_state()`` first where all ranks are to evaluate with the same statistics.
         start: ``"broadcast"`` rank 0's state, or ``"require_equal"``: refuse replicas that differ by a byte.
 
     Raises:
@@ -68,8 +71,8 @@ class DataParallel(nn.Module, Joinable):
         self.synchronises = True
         self.join_divisor: int | None = None  # None: always the world size; 0: the number of active ranks
         self._announced: bool | None = None
-        self._gradients_seen = False
-        self._backward = BackwardWatch(self._backward_over)
+        self._gradients_seen = self._first_without_graph = False
+        self._backward = BackwardWatch(self._backward_over, self._abandon_backward)
         parameters, buffers = list(module.named_parameters()), list(module.named_buffers())
         require_agreement(self.comm, parameters, buffers, objection_to(module, self.comm))
         if start == "require_equal":
@@ -93,23 +96,31 @@ class DataParallel(nn.Module, Joinable):
     # -- a training step ---------------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._handles:
+            raise RuntimeError("this model was unwrapped: use the bare model, or wrap it again")
         if not torch.is_grad_enabled():
+            self._first_without_graph = True
             return self.module(*args, **kwargs)
-        if current_backward() < 0:  # else a checkpoint computes this forward again
+        # Inside a backward a checkpoint computes this forward again; only a re-entrant one had no graph before.
+        if current_backward() < 0 or self._first_without_graph:
             self._before_forward()
+        self._first_without_graph = False
         output = self.module(*args, **kwargs)
         self._backward.enter_from(output, owner=self)
         return output
 
     @torch.compiler.disable
     def _before_forward(self) -> None:
-        if self._backward.under_way:
+        if self._backward.under_way and current_backward() < 0:
             self._abandon_backward()
         if objection := self._census.change() or hook_objection(self._parameters_in_turn):
             raise RuntimeError(objection)
-        self._find_shared_gradients()
         source = 0
         if self._join_config.enable:
+            if self._announced:
+                raise RuntimeError(
+                    "inside join() each synchronised forward is followed by one backward before the next"
+                )
             source = joining.announce(self)
             self._announced = self.synchronises
         if self.synchronises and self.training:
@@ -122,6 +133,8 @@ class DataParallel(nn.Module, Joinable):
         if not self._gradients_seen:
             self._gradients_seen = True
             self._check_announcement()
+            self._refuse_company()
+            self._find_shared_gradients()
             self.strategy.backward_started()
         gradient = parameter.grad
         if gradient is None:  # autograd brought an undefined gradient: as if this rank had not used the parameter
@@ -147,10 +160,12 @@ class DataParallel(nn.Module, Joinable):
 
     def _synchronise_rest(self) -> None:
         """End a synchronised backward: what was not announced is sent as it is, or as absent."""
-        for parameter in self._parameters_in_turn if self._apart else ():
+        for parameter in self._parameters_in_turn:
             if id(parameter) in self._apart and parameter.grad is not None:
                 parameter.grad = parameter.grad.clone()
-        self._gradients_seen, self._apart = False, set()
+            if parameter.grad is not None and parameter.grad.is_sparse and id(parameter) in self._announce_to_strategy:
+                parameter.grad = parameter.grad.to_dense()
+        self._gradients_seen, self._apart, self._announced = False, set(), None
         with torch.no_grad():
             self.strategy.backward_done()
             self._sparse.reduce()
@@ -160,18 +175,34 @@ class DataParallel(nn.Module, Joinable):
         self._backward.forget()
         if not self._gradients_seen:
             return
-        warnings.warn("the last backward() did not come to its end; its gradients are dropped", stacklevel=4)
-        self.synchronise_nothing()
+        warnings.warn(
+            "the last backward() did not come to its end; its gradients are dropped. If it raised on this rank alone, "
+            "the others have averaged without it: call broadcast_state() on every rank if they have stepped",
+            stacklevel=4,
+        )
+        self.synchronise_nothing(keep=False)
 
-    def synchronise_nothing(self) -> None:
-        """Take part in a backward of the others without gradients of one's own, and keep none of theirs."""
+    def synchronise_nothing(self, *, keep: bool) -> None:
+        """Take part in a backward of the others without gradients of one's own; keep theirs, or nothing."""
         if not self._gradients_seen:
             self.strategy.backward_started()
         for parameter in self._parameters_in_turn:
             parameter.grad = None
         self._synchronise_rest()
-        for parameter in self._parameters_in_turn:
+        for parameter in () if keep else self._parameters_in_turn:
             parameter.grad = None
+
+    def _refuse_company(self) -> None:
+        """Two wrapped models in one backward and one process group: what each sends could meet the other's."""
+        _live.add(self)
+        for other in _live:
+            together = other is not self and other._backward.outermost == self._backward.outermost
+            if together and other.comm.shares(self.comm):
+                raise RuntimeError(
+                    "two wrapped models take part in one backward and share a process group, where collectives of the "
+                    "one could meet those of the other. Wrap both as one model, or give each a group of its own: "
+                    "wrap(model, comm=Comm(dist.new_group()))"
+                )
 
     def _find_shared_gradients(self) -> None:
         """Two parameters may hold one gradient tensor: it is final only when both have added to it."""
@@ -200,7 +231,7 @@ class DataParallel(nn.Module, Joinable):
             throw_on_early_termination: raise on every rank as soon as one has left.
         """
         options = {"throw_on_early_termination": throw_on_early_termination}
-        return Join([self], divide_by_initial_world_size=divide_by_initial_world_size, **options)
+        return joining.Joined(self, divide_by_initial_world_size=divide_by_initial_world_size, **options)
 
     def join_hook(self, **kwargs: Any) -> joining.Answering:
         return joining.Answering(self, kwargs.get("divide_by_initial_world_size", True))
@@ -258,6 +289,7 @@ class DataParallel(nn.Module, Joinable):
         """Take the hooks off and give the bare model back: to change it, and wrap it again."""
         for handle in self._handles:
             handle.remove()
+        self._handles = []
         return self.module
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:

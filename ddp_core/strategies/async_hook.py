@@ -25,17 +25,23 @@ class AsyncHook(Hook):
         (parameter,) = parcel.parameters
         used_here = parameter.grad is not None
         gradient = gradient_to_send(parameter)
+        memory = gradient.untyped_storage().data_ptr()
+        if memory in self._memory_in_flight:  # autograd may hand one piece of memory to two parameters
+            gradient = gradient.clone()
+        self._memory_in_flight.add(memory)
         self._in_flight[id(parameter)] = (gradient, used_here)
         parcel.work = self.comm.all_reduce_async(gradient)
 
     def arrived(self, parcel: Parcel) -> None:
         (parameter,) = parcel.parameters
         gradient, used_here = self._in_flight.pop(id(parameter))
-        parameter.grad = self.average(gradient)
+        parameter.grad = gradient
         drop_if_nobody_used(parameter, used_here=used_here)
+        self.average(gradient)
 
     def reset(self) -> None:
         super().reset()
+        self._memory_in_flight: set[int] = set()
         self._in_flight: dict[int, tuple[torch.Tensor, bool]] = {}
 
     def __repr__(self) -> str:

@@ -26,11 +26,12 @@ class Flat(Strategy):
         for gradients in by_kind.values():
             flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
             self.comm.all_reduce(flat)
-            self.average(flat)
-            for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-                gradient.copy_(mean.view(gradient.shape))
+            for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+                gradient.copy_(summed.view(gradient.shape))
         for parameter, used in zip(self.parameters, used_here, strict=True):
             drop_if_nobody_used(parameter, used_here=used)
+            if parameter.grad is not None:
+                self.average(parameter.grad)
 
     def __repr__(self) -> str:
         return "Flat()"

@@ -31,8 +31,8 @@ class Hook(InTurn):
         used_here = parameter.grad is not None
         gradient = gradient_to_send(parameter)
         self.comm.all_reduce(gradient)
-        self.average(gradient)
         drop_if_nobody_used(parameter, used_here=used_here)
+        self.average(gradient)
 
     def arrived(self, parcel: Parcel) -> None:
         """Nothing is left to do: ``send`` has waited."""

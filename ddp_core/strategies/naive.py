@@ -20,8 +20,8 @@ class Naive(Strategy):
             used_here = parameter.grad is not None
             gradient = gradient_to_send(parameter)
             self.comm.all_reduce(gradient)
-            self.average(gradient)
             drop_if_nobody_used(parameter, used_here=used_here)
+            self.average(gradient)
 
     def __repr__(self) -> str:
         return "Naive()"

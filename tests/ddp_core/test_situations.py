@@ -749,3 +749,177 @@ def test_rank_0s_order_is_taken_over_by_all(on_ranks):
         fixed(torch.ones(1, 4), [2, 0, 3, 1]).sum().backward()
         assert fixed.strategy.plan() == before
     """)
+
+
+def test_two_wrapped_models_in_one_backward_need_groups_of_their_own(on_ranks):
+    on_ranks("""
+        for strategy in STRATEGIES:
+            a, b = strategy.wrap(nn.Linear(4, 4)), strategy.wrap(nn.Linear(4, 2))
+            raises(RuntimeError, "share a process group", lambda: b(a(torch.ones(1, 4))).sum().backward())
+            torch.manual_seed(1)
+            bare = [nn.Linear(4, 4).double(), nn.Linear(4, 2).double()]
+            pair = [strategy.wrap(copy.deepcopy(m), comm=Comm(dist.new_group())) for m in bare]
+            for step in range(2):
+                for m in (*bare, *pair): m.zero_grad()
+                pair[1](pair[0](data(rank, step))).square().mean().backward()
+                (sum(bare[1](bare[0](data(r, step))).square().mean() for r in range(world)) / world).backward()
+                for m, w in zip(bare, pair): same(w.module, m, strategy.__name__)
+            for step in range(2):  # one after the other, as in a GAN, needs nothing
+                c, d = strategy.wrap(nn.Linear(4, 4)), strategy.wrap(nn.Linear(4, 2))
+                c(torch.ones(1, 4)).sum().backward(); d(torch.ones(1, 4)).sum().backward()
+    """)
+
+
+def test_a_failed_backward_and_then_a_backward_without_a_forward_between(on_ranks):
+    on_ranks(
+        """
+        class Bad(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x): return x.clone()
+            @staticmethod
+            def backward(ctx, g): raise ArithmeticError("in backward")
+        for strategy in STRATEGIES:
+            for silent in (True, False):
+                torch.manual_seed(1)
+                single = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).double()
+                wrapped = strategy.wrap(copy.deepcopy(single), **options(strategy))
+                fine, bad = wrapped(data(rank)), wrapped(data(rank, 1))
+                def failing():
+                    x = wrapped.module[0](data(rank, 1))
+                    (bad.sum() * 0 + wrapped.module[1](Bad.apply(x)).sum()).backward()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    with wrapped.no_sync() if silent else contextlib.nullcontext():
+                        raises(ArithmeticError, "in backward", failing)
+                    wrapped.zero_grad()
+                    fine.square().mean().backward()
+                (sum(single(data(r)).square().mean() for r in range(world)) / world).backward()
+                same(wrapped.module, single, (strategy.__name__, silent))
+    """.replace("for strategy in", "import contextlib\n        for strategy in", 1)
+    )
+
+
+def test_a_custom_output_object_around_reentrant_checkpoints(on_ranks):
+    on_ranks("""
+        class Output:
+            def __init__(self, logits): self.logits, self.me = logits, self
+        class Net(nn.Module):
+            def __init__(self): super().__init__(); self.parts = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+            def forward(self, x, depth):
+                for part in self.parts[:depth]: x = checkpoint(part, x, use_reentrant=True)
+                return Output(x)
+        same_as_one_process(Net, lambda m, r, s: m(data(r, s).requires_grad_(), 2 + r % 2).logits.square().mean())
+    """)
+
+
+def test_gradients_that_share_memory(on_ranks):
+    on_ranks("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__(); self.a, self.b = nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(4))
+            def forward(self, x): return (self.a.view(-1) + self.b) * x
+        same_as_one_process(Net, lambda m, r, s: m(data(r, s, 1)[0]).sum())
+        for strategy in STRATEGIES:
+            torch.manual_seed(1)
+            single = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)).double()
+            wrapped = strategy.wrap(copy.deepcopy(single), **options(strategy))
+            loss, losses = wrapped(data(rank)).square().mean(), [single(data(r)).square().mean() for r in range(world)]
+            for m in (wrapped.module, single):
+                m[0].weight.grad = m[1].weight.grad = torch.zeros(4, 4, dtype=torch.float64)  # after the forward
+            loss.backward(); (sum(losses) / world).backward()
+            same(wrapped.module, single, strategy.__name__)
+    """)
+
+
+def test_tiny_negative_gradients_are_not_taken_for_absent(on_ranks):
+    on_ranks("""
+        for strategy in STRATEGIES:
+            for kwargs in ({}, {"wire": "bf16"}) if strategy is bucketed else ({},):
+                net = nn.ParameterList([nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(1))])
+                wrapped = strategy.wrap(net, **kwargs)
+                (net[1] * 1.0).sum().backward()
+                net.zero_grad()
+                loss = net[1].sum() + ((net[0] * torch.tensor([-1e-45, 1.0, 1.0])).sum() if rank == 0 else 0)
+                loss.backward()
+                assert net[0].grad is not None and net[0].grad[1:].eq(0.5).all(), (strategy, net[0].grad)
+    """)
+
+
+def test_a_fused_optimizer_skips_a_step_that_overflowed(on_ranks):
+    on_ranks("""
+        from ddp_core.amp import AgreedGradScaler
+        for make in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
+            wrapped = bucketed.wrap(nn.Linear(4, 2))
+            optimizer = make(wrapped.parameters(), lr=0.1, fused=True)
+            scaler = AgreedGradScaler("cpu", comm=wrapped.comm, init_scale=1024.0)
+            before = wrapped.module.weight.detach().clone()
+            scaler.scale(wrapped(torch.full((1, 4), float("inf"))).sum()).backward()
+            scaler.step(optimizer); scaler.update()
+            assert torch.equal(before, wrapped.module.weight) and scaler.get_scale() == 512.0
+        if rank == 1:
+            scaler.load_state_dict({**scaler.state_dict(), "scale": 4096.0})
+        optimizer.zero_grad()
+        scaler.scale(wrapped(torch.ones(1, 4)).sum()).backward()
+        raises(RuntimeError, "load the scaler's state on every rank", lambda: scaler.step(optimizer))
+    """)
+
+
+def test_join_serves_a_sharded_optimizer_and_refuses_unpaired_forwards(on_ranks):
+    on_ranks("""
+        from torch.distributed.algorithms.join import Join
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+        for strategy in STRATEGIES:
+            torch.manual_seed(1)
+            single = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).double()
+            wrapped = strategy.wrap(copy.deepcopy(single), **options(strategy))
+            sharded = ZeroRedundancyOptimizer(wrapped.parameters(), optimizer_class=torch.optim.SGD, lr=0.1)
+            plain = torch.optim.SGD(single.parameters(), lr=0.1)
+            with Join([wrapped, sharded]):
+                for step in range(1 + 2 * rank):
+                    wrapped.zero_grad()
+                    wrapped(data(rank, step)).square().mean().backward()
+                    sharded.step()
+            wrapped.left_join()
+            for step in range(3):
+                single.zero_grad()
+                for r in range(world):
+                    if step < 1 + 2 * r: (single(data(r, step)).square().mean() / world).backward()
+                plain.step()
+            for a, b in zip(wrapped.module.parameters(), single.parameters()):
+                assert (a - b).abs().max() < 1e-12, strategy.__name__
+            def twice():
+                with wrapped.join():
+                    first, second = wrapped(data(rank)), wrapped(data(rank, 1))
+            raises(RuntimeError, "each synchronised forward is followed by one backward", twice)
+            wrapped(data(rank)).sum().backward()  # and out of the context all is as before
+    """)
+
+
+def test_the_wrapper_after_unwrap_strategies_used_twice_and_odd_models(on_ranks):
+    on_ranks("""
+        from ddp_core.strategies.bucketed import Bucketed
+        wrapped = bucketed.wrap(nn.Linear(4, 2))
+        wrapped.unwrap()
+        raises(RuntimeError, "was unwrapped", lambda: wrapped(torch.ones(1, 4)))
+        strategy = Bucketed()
+        DataParallel(nn.Linear(4, 2), strategy)
+        raises(ValueError, "make a new Bucketed for each model", lambda: DataParallel(nn.Linear(4, 2), strategy))
+        empty = nn.ParameterList([nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(0, dtype=torch.float64))])
+        wrapped = bucketed.wrap(empty)
+        (empty[0].sum() + empty[1].sum()).backward()
+        scripted = bucketed.wrap(torch.jit.script(nn.Linear(4, 2)))
+        scripted(torch.full((1, 4), rank + 1.0)).sum().backward()
+        assert scripted.module.weight.grad.eq(1.5).all()
+        class Long(nn.Module):
+            def __init__(self): super().__init__(); self.w = nn.Parameter(torch.ones(4))
+            def forward(self, x): return self.w, x * self.w
+        wrapped = naive.wrap(Long())
+        for step in range(5):
+            wrapped(torch.ones(4))[1].sum().backward()
+        assert not wrapped.module.w._backward_hooks  # an output that is a leaf gathers no hooks
+        norm = bucketed.wrap(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+        for step in range(2):  # a checkpoint around the wrapper: its buffers follow rank 0 all the same
+            checkpoint(norm, torch.randn(3, 4).requires_grad_() + rank, use_reentrant=True).sum().backward()
+        norm(torch.randn(3, 4)); every = norm.comm.gather_objects(norm.module[1].num_batches_tracked.item())
+        assert every[0] == every[1]
+    """)
