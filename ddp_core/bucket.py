@@ -32,12 +32,13 @@ class Bucket(Parcel):
         self.firsts = torch.tensor(
             [slot.offset for slot in plan.slots if slot.numel], dtype=torch.int64, device=like.device
         )
+        self.zeros = torch.zeros(len(self.firsts), dtype=like.dtype, device=like.device)
         self.absent: list[nn.Parameter] = []  # not used by this rank in the backward under way
         self.taken: set[int] = set()
 
     def mark_present(self) -> None:
         """As ``unused.mark_present`` for every gradient in the buffer, at once; then absent ones as absent."""
-        self.buffer[self.firsts] += 0.0
+        self.buffer.index_add_(0, self.firsts, self.zeros)
         for parameter in self.absent:
             mark_absent(self.view_of[id(parameter)])
 

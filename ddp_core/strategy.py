@@ -90,9 +90,13 @@ class Strategy(ABC):
         """Divide by the number of ranks: in place, or into ``out``. Before or after the sum, as suits the strategy.
 
         By division, not by multiplying with 1/W: that rounds twice and is off by one unit in the last place
-        for W = 7, 13, 14, 15 and others.
+        for W = 7, 13, 14, 15 and others. For powers of two both are exact, and a multiplication takes a fraction of
+        the time.
         """
-        return gradient.div_(self.divisor) if out is None else torch.div(gradient, self.divisor, out=out)
+        out = gradient if out is None else out
+        if self.divisor & (self.divisor - 1) == 0:
+            return torch.mul(gradient, 1 / self.divisor, out=out)
+        return torch.div(gradient, self.divisor, out=out)
 
 
 def gradient_to_send(parameter: nn.Parameter) -> torch.Tensor:

@@ -129,7 +129,7 @@ def _fill(piece: torch.Tensor, gradient: torch.Tensor | None) -> None:
 
 
 def _hand_out(piece: torch.Tensor, parameter: nn.Parameter, world_size: int) -> None:
-    """Copy the mean of what ``piece`` holds the sum of to ``parameter``'s gradient; leave it without one if no rank had any."""
+    """``piece`` is the sum over ranks: leave the mean in ``parameter.grad``, and none if no rank had one."""
     if parameter.grad is None and nobody_used(piece):
         return
     if parameter.grad is None or parameter.grad.layout != torch.strided:

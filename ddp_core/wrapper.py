@@ -71,7 +71,7 @@ class DataParallel(nn.Module, Joinable):
         self.synchronises = True
         self.join_divisor: int | None = None  # None: always the world size; 0: the number of active ranks
         self._announced: bool | None = None
-        self._gradients_seen = self._first_without_graph = False
+        self._gradients_seen = self._sparse_seen = self._first_without_graph = False
         self._backward = BackwardWatch(self._backward_over, self._abandon_backward)
         parameters, buffers = list(module.named_parameters()), list(module.named_buffers())
         require_agreement(self.comm, parameters, buffers, objection_to(module, self.comm))
@@ -92,6 +92,7 @@ class DataParallel(nn.Module, Joinable):
         hook = FirstWrapHook(weakref.WeakMethod(self._gradient_ready))
         self._handles = [p.register_post_accumulate_grad_hook(hook) for _, p in named]
         self._census = Census(self.module)
+        self._buffer_holders = [part._buffers for part in self.module.modules()]  # what they hold may be replaced
 
     # -- a training step ---------------------------------------------------------------------------------------
 
@@ -128,6 +129,7 @@ class DataParallel(nn.Module, Joinable):
 
     def _gradient_ready(self, parameter: nn.Parameter) -> None:
         if not self.synchronises:
+            self._sparse_seen |= parameter.grad is not None and parameter.grad.is_sparse
             return
         outermost = self._backward.enter()
         if not self._gradients_seen:
@@ -139,7 +141,7 @@ class DataParallel(nn.Module, Joinable):
         gradient = parameter.grad
         if gradient is None:  # autograd brought an undefined gradient: as if this rank had not used the parameter
             return
-        if gradient.requires_grad:
+        if torch.is_grad_enabled():
             raise RuntimeError(
                 "backward(create_graph=True) cannot be synchronised: the mean over ranks is not part of the graph. "
                 "Use torch.autograd.grad(..., create_graph=True) for the inner gradient, then backward() as usual."
@@ -148,11 +150,10 @@ class DataParallel(nn.Module, Joinable):
             return
         if gradient.is_sparse:  # from an operator that no module declares: other ranks expect it dense
             parameter.grad = gradient.to_dense()
-        with torch.no_grad():
-            if outermost:
-                self.strategy.gradient_ready(parameter)
-            else:
-                self.strategy.gradient_late(parameter)
+        if outermost:
+            self.strategy.gradient_ready(parameter)
+        else:
+            self.strategy.gradient_late(parameter)
 
     def _backward_over(self) -> None:
         if self._gradients_seen:  # else it was torch.autograd.grad, which leaves no gradients behind
@@ -160,12 +161,13 @@ class DataParallel(nn.Module, Joinable):
 
     def _synchronise_rest(self) -> None:
         """End a synchronised backward: what was not announced is sent as it is, or as absent."""
-        for parameter in self._parameters_in_turn:
+        for parameter in self._parameters_in_turn if self._apart or self._sparse_seen else ():
             if id(parameter) in self._apart and parameter.grad is not None:
                 parameter.grad = parameter.grad.clone()
             if parameter.grad is not None and parameter.grad.is_sparse and id(parameter) in self._announce_to_strategy:
                 parameter.grad = parameter.grad.to_dense()
-        self._gradients_seen, self._apart, self._announced = False, set(), None
+        self._gradients_seen = self._sparse_seen = False
+        self._apart, self._announced = set(), None
         with torch.no_grad():
             self.strategy.backward_done()
             self._sparse.reduce()
@@ -276,7 +278,8 @@ class DataParallel(nn.Module, Joinable):
         if not self.broadcast_buffers:
             return
         by_kind: defaultdict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = defaultdict(list)
-        for buffer in self.module.buffers():
+        held = [buffer for holder in self._buffer_holders for buffer in holder.values() if buffer is not None]
+        for buffer in {id(buffer): buffer for buffer in held}.values():
             # .data: an earlier forward's graph may have saved this buffer, and must not find it changed by version
             by_kind[buffer.dtype, buffer.device].append(buffer.data)
         for buffers in by_kind.values():
