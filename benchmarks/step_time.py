@@ -5,7 +5,7 @@ for each round, so all meet the same noise; each round gives one ratio to the be
 with the lowest median), and the median of the ratios counts, with its quartiles beside it. CPU time per rank, the
 transport's threads included, is steadier than wall time where ranks outnumber cores.
 
-    python benchmarks/step_time.py [--workload mlp]... [--world-size 2]... [--rounds 30] [--write docs/step-time.md]
+    python benchmarks/step_time.py [--workload mlp]... [--world-size 2]... [--rounds 60] [--write docs/step-time.md]
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TORCH: dict[str, dict[str, bool]] = {
 }
 OURS = {s.__name__.rpartition(".")[2]: s.wrap for s in (bucketed, async_hook, flat, hook, naive)}
 STEPS = {"mlp": 6, "cnn": 6, "llama": 2}  # a round's, of each configuration
-ROUNDS = {"mlp": 60, "cnn": 60, "llama": 16}
+SHARE_OF_ROUNDS = {"mlp": 1.0, "cnn": 1.0, "llama": 0.25}
 
 
 def measure(workload: str, num_rounds: int) -> dict[str, list[tuple[float, float]]]:
@@ -109,7 +109,7 @@ def main(arguments: Any) -> None:
     parts = [HEAD.format(torch=torch.__version__, cpus=os.cpu_count())]
     for workload in arguments.workload or WORKLOADS:
         for world_size in arguments.world_size or (2, 4):
-            num_rounds = arguments.rounds or ROUNDS[workload]
+            num_rounds = max(int(arguments.rounds * SHARE_OF_ROUNDS[workload]), 3)
             figures = on_ranks(world_size, measure, workload, num_rounds)
             parts.append(table(workload, world_size, figures))
             print(parts[-1], flush=True)
@@ -121,6 +121,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", action="append", choices=list(WORKLOADS))
     parser.add_argument("--world-size", action="append", type=int)
-    parser.add_argument("--rounds", type=int, help="default: 60, for llama 16")
+    parser.add_argument("--rounds", type=int, default=60, help="a quarter of them for llama")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the tables as a page")
     main(parser.parse_args())
