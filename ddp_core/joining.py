@@ -43,6 +43,7 @@ class Answering(JoinHook):
     def __init__(self, wrapped: DataParallel, divide_by_initial_world_size: bool = True) -> None:
         self.wrapped = wrapped
         self.wrapped.join_divisor = None if divide_by_initial_world_size else 0
+        self.has_answered = False
 
     def main_hook(self) -> None:
         """One step of the others: their notice, their buffers, their gradients."""
@@ -52,10 +53,13 @@ class Answering(JoinHook):
         self.wrapped.set_divisor(num_active)
         if plan == GRADIENTS_AND_BUFFERS:
             self.wrapped.broadcast_buffers_from(source)
+        self.has_answered = True
         self.wrapped.synchronise_nothing(keep=True)  # another joinable may step on the mean: a sharded optimizer
 
     def post_hook(self, is_last_joiner: bool) -> None:
         """All have left: everyone takes the model of a rank that trained to the end."""
+        if self.has_answered:
+            self.wrapped.zero_grad()  # the others' means: no gradients of this rank's own
         comm = self.wrapped.comm
         last = comm.gather_objects(is_last_joiner)
         self.wrapped.broadcast_state(src=last.index(True))
