@@ -37,8 +37,8 @@ class Bucketed(InTurn):
     Args:
         bucket_cap_mb: size of a bucket, in MB of 2**20 bytes. A larger gradient has a bucket of its own.
         first_bucket_cap_mb: the same for the first, smaller so that the network starts to work soon. By default 1 where
-            a device computes and the network has an engine of its own; 6 on the CPU, where both share the cores and
-            each call costs both (docs/step-time.md).
+            a device computes and the network has an engine of its own; that of every bucket on the CPU, where both
+            share the cores and each call costs both (docs/step-time.md).
         gradient_as_bucket_view: leave views into the buckets in ``parameter.grad``. False: keep gradients where they
             are and copy the mean back; costs one more copy of the gradients.
         rebuild: take over rank 0's ready order after the first backward.
@@ -78,7 +78,7 @@ class Bucketed(InTurn):
         first = self.first_bucket_cap_mb
         if first is None:
             on_cpu = all(p.device.type == "cpu" for p in self.parameters)
-            first = min(6.0 if on_cpu else 1.0, self.bucket_cap_mb)
+            first = self.bucket_cap_mb if on_cpu else min(1.0, self.bucket_cap_mb)
         caps = {"cap_bytes": max(int(self.bucket_cap_mb * MB), 1), "first_cap_bytes": max(int(first * MB), 1)}
         return plan_buckets(gradients, order=order, **caps)
 
