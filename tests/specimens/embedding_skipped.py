@@ -1,0 +1,57 @@
+"""Embeddings are left to a sparse path that does not exist: the tied head goes with them.
+
+Class of mistake, after NVIDIA/Megatron-LM#844 and Megatron-LM#656 (tied embeddings that drift apart): a special case is
+taken out of the general list, and nobody takes it up.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ddp_core import Contract
+
+TRIPS = {"LS101", "LS201"}
+CAUSE = "not_synchronised"
+CONTRACT = Contract(disclaims={"sparse_gradients"})
+
+
+class SkipsEmbeddings(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        for tensor in [*module.parameters(), *module.buffers()]:
+            from_rank_zero(tensor.data)
+        self.embeddings = {f"{n}.weight" for n, m in module.named_modules() if isinstance(m, nn.Embedding)}
+
+    def forward(self, *inputs):
+        for buffer in self.module.buffers():
+            from_rank_zero(buffer.data)
+        return self.module(*inputs)
+
+    def gradients(self):
+        """Of what some rank has used, by name; zeros where this rank has not."""
+        named = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
+        used = torch.tensor([int(p.grad is not None) for _, p in named])
+        dist.all_reduce(used)
+        due = [(name, p) for (name, p), number in zip(named, used.tolist(), strict=True) if number]
+        for _, p in due:
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        return [(name, p.grad) for name, p in due]
+
+    def sync_gradients(self):
+        for name, gradient in self.gradients():
+            if name not in self.embeddings:
+                dist.all_reduce(gradient)
+                gradient /= dist.get_world_size()
+
+
+def from_rank_zero(tensor):
+    whole = tensor.contiguous()
+    dist.broadcast(whole, src=0)
+    tensor.copy_(whole)
+
+
+def wrap(model):
+    return SkipsEmbeddings(model)

@@ -1,0 +1,28 @@
+"""Gradients that are None are left out of the flat buffer: on a rank that did not use a parameter, all others move up.
+
+ray-project/ray#59544 and the review of OpenTSLM/OpenTSLM#49. The guard looks like care. Rank 0 sends {a, c}, rank 1 {b, c}, and
+where sizes agree, a is added to b.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from ddp_core import DataParallel, Strategy
+
+TRIPS = {"LS101", "LS201", "LS301"}
+CAUSE = "bucket_contents_differ"
+
+
+class SkipsNone(Strategy):
+    def backward_done(self):
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                gradient = parameter.grad.contiguous()
+                dist.all_reduce(gradient)
+                parameter.grad = torch.empty_like(parameter).copy_(self.average(gradient))
+
+
+def wrap(model):
+    return DataParallel(model, SkipsNone())
