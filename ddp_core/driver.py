@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -18,32 +18,68 @@ from torch import nn
 
 from ddp_core import drivers
 
+# Flags that a loop sets by hand, in wrappers without a no_sync() context: true for the backward that synchronises.
+SYNC_FLAGS = ("require_backward_grad_sync", "require_gradient_sync")
+
 
 class Driver:
     """Drives what ``wrap(model)`` returned. The defaults are those of torch's DDP: ``backward()`` synchronises.
 
-    A step is: ``zero_grad``; for each micro-batch ``forward`` and ``backward`` (inside ``no_sync()`` for all but
-    the last); ``before_step``; ``step``.
+    A step is: ``start_step``; ``zero_grad``; for each micro-batch ``forward`` and ``backward`` (inside ``no_sync()``
+    for all but the last); ``before_step``; perhaps ``clip``; ``step``; ``after_step``.
+
+    A subclass is a strategy by itself (``lockstep verify mine.py:MyDriver``): it is made as ``MyDriver(model)``, and
+    what its ``prepare(model)`` returns is called on the inputs.
     """
 
     style: ClassVar[str] = "native"
     specificity: ClassVar[int] = 0  # of the styles that fit, the highest wins
 
-    def __init__(self, wrapped: Any, model: nn.Module) -> None:
+    def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
+        if model is None:  # made by itself: it does the wrapping, too
+            model, wrapped = wrapped, self.prepare(wrapped)
         self.wrapped, self.model = wrapped, model
+        self.companions: Mapping[str, Callable[..., Any]] = {}
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
         """Does ``wrapped`` look like something of this style?"""
         return callable(wrapped)
 
+    def prepare(self, model: nn.Module) -> Any:
+        """Wrap ``model``; used where the driver is the strategy."""
+        return model
+
+    def start_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Before anything else of a step."""
+
     def forward(self, *inputs: torch.Tensor) -> Any:
         return self.wrapped(*inputs)
 
+    @property
+    def has_no_sync(self) -> bool:
+        """Is there a way to keep a backward from synchronising?"""
+        return callable(getattr(self.wrapped, "no_sync", None)) or self._sync_flag() is not None
+
     def no_sync(self) -> AbstractContextManager[Any]:
-        """The wrapper's own ``no_sync()`` where it has one."""
+        """The wrapper's own ``no_sync()`` where it has one, or a flag that does the same."""
         context = getattr(self.wrapped, "no_sync", None)
-        return context() if callable(context) else nullcontext()
+        if callable(context):
+            entered: AbstractContextManager[Any] = context()
+            return entered
+        flag = self._sync_flag()
+        return nullcontext() if flag is None else self._flag_lowered(flag)
+
+    def _sync_flag(self) -> str | None:
+        return next((name for name in SYNC_FLAGS if isinstance(getattr(self.wrapped, name, None), bool)), None)
+
+    @contextmanager
+    def _flag_lowered(self, name: str) -> Iterator[None]:
+        setattr(self.wrapped, name, False)
+        try:
+            yield
+        finally:
+            setattr(self.wrapped, name, True)
 
     def backward(self, loss: torch.Tensor) -> None:
         loss.backward()
@@ -57,11 +93,38 @@ class Driver:
         """The optimizer that steps ``parameters``: of class ``cls``, unless the strategy brings its own kind."""
         return cls(parameters, **options)
 
-    def zero_grad(self, optimizer: torch.optim.Optimizer) -> None:
-        optimizer.zero_grad(set_to_none=True)
+    def zero_grad(self, optimizer: torch.optim.Optimizer, *, set_to_none: bool = True) -> None:
+        optimizer.zero_grad(set_to_none=set_to_none)
+
+    def clip(self, parameters: list[nn.Parameter], max_norm: float) -> None:
+        torch.nn.utils.clip_grad_norm_(parameters, max_norm)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         optimizer.step()
+
+    def after_step(self) -> None:
+        """After the optimizer's step. Some wrappers have state to clear then, by ``reset()``."""
+        reset = getattr(self.wrapped, "reset", None)
+        if callable(reset) and self.wrapped is not self.model:
+            reset()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the strategy would save of the model.
+
+        Raises AttributeError if it offers nothing.
+        """
+        saved: dict[str, Any] = self.wrapped.state_dict()
+        return saved
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        self.wrapped.load_state_dict(saved)
+
+    def gradient(self, parameter: nn.Parameter) -> torch.Tensor | None:
+        """What the optimizer will take as the gradient of ``parameter``; some keep it in ``main_grad``."""
+        if parameter.grad is not None:
+            return parameter.grad
+        main: torch.Tensor | None = getattr(parameter, "main_grad", None)
+        return main
 
     def named_parameters(self) -> list[tuple[str, nn.Parameter]]:
         """The trained parameters under the bare model's names.
@@ -94,6 +157,28 @@ def styles() -> dict[str, type[Driver]]:
         module = importlib.import_module(f"{drivers.__name__}.{entry.name}")
         found[entry.name] = module.DRIVER
     return found
+
+
+def drive(
+    wrapped: Any,
+    model: nn.Module,
+    *,
+    style: str | None = None,
+    companions: Mapping[str, Callable[..., Any]] | None = None,
+) -> Driver:
+    """The driver for ``wrapped``: itself if it is one, else of the style named, else of the style that fits best.
+
+    ``companions``: functions that stand beside ``wrap`` and are called by the loop, by the point they are called at.
+
+    Raises TypeError if no style fits.
+    """
+    if isinstance(wrapped, Driver):
+        return wrapped
+    if style is None and companions:
+        style = "course"
+    driver = (styles()[style] if style else recognise(wrapped))(wrapped, model)
+    driver.companions = companions or {}
+    return driver
 
 
 def recognise(wrapped: Any) -> type[Driver]:

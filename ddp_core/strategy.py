@@ -17,6 +17,26 @@ from torch import nn
 from ddp_core.comm import Comm
 from ddp_core.unused import absent_gradient, mark_present, nobody_used
 
+# What a strategy may claim beyond the plain case, by name. Those that torch's DistributedDataParallel meets, or refuses
+# with an error, are expected of everybody; an error is an answer there, a wrong number is not.
+EXPECTED_CLAIMS = {
+    "unused_parameters": "a parameter that a rank, or no rank, used in a step",
+    "accumulation": "several backwards before a step, under no_sync() where there is one",
+    "checkpointing": "activation checkpointing, not re-entrant",
+    "complex_parameters": "complex parameters",
+    "mixed_dtypes": "parameters of several dtypes in one model",
+    "odd_parameters": "tied, frozen, scalar and twice-used parameters, two that share a gradient tensor",
+    "strided_parameters": "parameters in other layouts than row-major (transposed, channels-last)",
+    "sparse_gradients": "sparse gradients (nn.Embedding(sparse=True))",
+    "state_dict": "state_dict() and load_state_dict() carry a run over to fresh replicas",
+}
+# Those that DistributedDataParallel gets wrong without an error, or does not offer: judged only where claimed.
+EXTRA_CLAIMS = {
+    "two_forwards": "two forwards, then a backward for each",
+    "registration_order": "equal parameters registered in another order on some rank are matched by name, or refused",
+    "changes_after_wrap": "parameters frozen, unfrozen or replaced after wrapping are followed, or refused",
+}
+
 
 @dataclass(frozen=True)
 class Contract:
@@ -28,21 +48,32 @@ class Contract:
     Attributes:
         average: gradients are the mean over ranks, or their sum.
         broadcasts_at_start: replicas that start unequal are made equal. False: they are refused, or left alone.
+        sync_buffers: every forward of a training step sees rank 0's buffers (BatchNorm's running statistics).
         lossy: the dtype to which gradients may be rounded on the wire, for example ``"bfloat16"``; None: none.
         sharded: parameters, gradients or optimizer state are spread over ranks.
-        supports: what else it claims, by name.
+        supports: what it claims besides, of EXPECTED_CLAIMS (then an error is a failure, too) and EXTRA_CLAIMS.
+        disclaims: what of EXPECTED_CLAIMS it does not claim: not judged, and reported as not claimed.
     """
 
     average: Literal["mean", "sum"] = "mean"
     broadcasts_at_start: bool = True
+    sync_buffers: bool = True
     lossy: str | None = None
     sharded: bool = False
     supports: frozenset[str] = field(default_factory=frozenset)
+    disclaims: frozenset[str] = field(default_factory=frozenset)
 
     def __post_init__(self) -> None:
         for name, valid in (("average", ("mean", "sum")), ("lossy", (None, "bfloat16", "float16"))):
             if getattr(self, name) not in valid:
                 raise ValueError(f"Contract({name}={getattr(self, name)!r}): must be one of {valid}")
+        for name, known in (("supports", EXPECTED_CLAIMS | EXTRA_CLAIMS), ("disclaims", EXPECTED_CLAIMS)):
+            object.__setattr__(self, name, frozenset(getattr(self, name)))
+            if unknown := sorted(getattr(self, name) - set(known)):
+                raise ValueError(f"Contract({name}=...): {unknown[0]!r} is no claim; there are: {', '.join(known)}")
+
+
+ALL_CLAIMS = frozenset(EXPECTED_CLAIMS | EXTRA_CLAIMS)
 
 
 class Strategy(ABC):

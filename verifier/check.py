@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
     from verifier.recording import Recording
@@ -40,14 +40,30 @@ class Check:
     name: str
     judge: Callable[[Recording], Findings]
     claim: str  # the module's docstring: Claim, Catches, Blind to, Seen in the wild, Remedy
+    when: Callable[[Scenario], bool] | None = None
 
     def wants(self, scenario: Scenario) -> bool:
-        """Is ``scenario`` meant for this check?"""
-        return scenario.judged_by is None or self.code in scenario.judged_by
+        """Is ``scenario`` meant for this check, and can the check tell anything from it?"""
+        meant = scenario.judged_by is None or self.code in scenario.judged_by
+        return meant and (self.when is None or self.when(scenario))
 
 
-def check(judge: Callable[[Recording], Findings]) -> Check:
-    """Make the function of a file ``lsNNN_name.py`` into the check LSNNN. Code and name come from the file."""
-    module = inspect.getmodule(judge)
-    stem = judge.__module__.rpartition(".")[2]
-    return Check(stem[:5].upper(), stem[6:], judge, inspect.getdoc(module) or "")
+Judge = Callable[["Recording"], Findings]
+
+
+@overload
+def check(judge: Judge) -> Check: ...
+@overload
+def check(*, when: Callable[[Scenario], bool]) -> Callable[[Judge], Check]: ...
+def check(judge: Judge | None = None, *, when: Callable[[Scenario], bool] | None = None) -> Any:
+    """Make the function of a file ``lsNNN_name.py`` into the check LSNNN. Code and name come from the file.
+
+    ``when`` says which scenarios it reads; without it, all that do not name their judges.
+    """
+
+    def make(judge: Judge) -> Check:
+        module = inspect.getmodule(judge)
+        stem = judge.__module__.rpartition(".")[2]
+        return Check(stem[:5].upper(), stem[6:], judge, inspect.getdoc(module) or "", when)
+
+    return make if judge is None else make(judge)

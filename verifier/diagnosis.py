@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -35,6 +36,7 @@ class GradientEvidence:
     rank: int
     local: Mapping[int, np.ndarray]  # each rank's own gradient before synchronisation, where known
     written_in_flight: bool = False  # some tensor of this step was written to while its collective was in flight
+    previous: np.ndarray | None = None  # what this rank's optimizer saw in the step before
     contains: str | None = None  # tagged gradients: what the observed values decode to
 
 
@@ -48,8 +50,12 @@ def diagnose(evidence: GradientEvidence) -> Cause | None:
 
 
 def _close(a: np.ndarray, b: np.ndarray) -> bool:
-    scale = max(float(np.abs(b).max()) if b.size else 0.0, 1e-30)
-    return bool(np.all(np.isfinite(a)) and np.all(np.abs(a - b) <= 1e-9 * scale))
+    """Equal but for rounding in the dtype in which ``a`` was computed. Two tensors of zeros are not evidence."""
+    if a.shape != b.shape or not b.any():
+        return False
+    relative = {"float32": 1e-5, "complex64": 1e-5, "float16": 1e-2}.get(str(a.dtype), 1e-9)
+    scale = float(np.abs(b).max())
+    return bool(np.all(np.isfinite(a)) and np.all(np.abs(a - b) <= relative * scale))
 
 
 def _early_read(e: GradientEvidence) -> Cause | None:
@@ -148,6 +154,38 @@ def _another_ranks_value(e: GradientEvidence) -> Cause | None:
     return None
 
 
+def _stale(e: GradientEvidence) -> Cause | None:
+    if e.previous is None or not _close(e.observed, e.previous):
+        return None
+    return Cause(
+        "stale_gradient",
+        0.9,
+        "every element is the gradient of the step before: it was not replaced in this step",
+        "wait for this step's collectives before this step's optimizer.step(), and write their result back",
+    )
+
+
+def _partly_averaged(e: GradientEvidence) -> Cause | None:
+    """The sum of the others and W times its own, one rank's share left out, and their like: some ranks only."""
+    if e.world_size < 3 or len(e.local) < e.world_size:
+        return None
+    ranks = sorted(e.local)
+    for size in range(2, e.world_size):
+        for group in combinations(ranks, size):
+            total = np.sum([e.local[r] for r in group], axis=0)
+            for divisor in (size, e.world_size):
+                if _close(e.observed * divisor, total):
+                    return Cause(
+                        "some_ranks_only",
+                        0.9,
+                        f"every element is the sum over ranks {', '.join(map(str, group))} alone, divided by {divisor}",
+                        "reduce over the group of all ranks that train this parameter",
+                    )
+        if size > 3:  # the number of groups explodes, and nobody leaves out half of a large group by mistake
+            break
+    return None
+
+
 def _another_parameter(e: GradientEvidence) -> Cause | None:
     if e.contains is None:
         return None
@@ -167,5 +205,7 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     _averaged_twice,
     _accumulation_scale,
     _another_ranks_value,
+    _stale,
+    _partly_averaged,
     _another_parameter,
 )

@@ -1,20 +1,26 @@
 """The writing side of a recording: one rank's journal, flushed line by line.
 
 Special here: nothing is buffered in this process. A rank may be killed, abort inside gloo or call ``os._exit`` at
-any moment, and what it did up to then must be on disk. Digests are xxh3_128 of the bytes (0.0 and -0.0 differ,
+any moment, and what it did up to then must be on disk (``appending``). What it needs of torch is taken hold of before
+a strategy is loaded, which may replace ``Tensor.detach``. Digests are xxh3_128 of the bytes (0.0 and -0.0 differ,
 equal NaNs agree): ``torch.equal`` gets both wrong, ``torch.hash_tensor`` is blind to swapped elements.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import time
+from json import dumps
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import torch
 import xxhash
+
+from verifier.appending import AppendedFile
+
+_T = torch.Tensor
+_detach, _to, _contiguous, _reshape = _T.detach, _T.to, _T.contiguous, _T.reshape
+_to_dense, _view, _numpy, _view_as_real = _T.to_dense, _T.view, _T.numpy, torch.view_as_real
 
 
 class Journal:
@@ -22,25 +28,34 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._lines = os.open(folder / "journal.jsonl", flags, 0o644)
-        self._blobs = os.open(folder / "blobs.bin", flags, 0o644)
-        self._blob_end = os.fstat(self._blobs).st_size
+        self._lines = AppendedFile(folder / "journal.jsonl")
+        self._blobs = AppendedFile(folder / "blobs.bin")
+        self._digests: dict[tuple[str, int, str], str] = {}
 
     def write(self, kind: str, **fields: Any) -> None:
-        os.write(self._lines, (json.dumps({"kind": kind, **fields}) + "\n").encode())
+        self._lines.append((dumps({"kind": kind, **fields}) + "\n").encode())
 
     def note(self, name: str, value: Any) -> None:
         self.write("note", name=name, value=value)
 
     def outcome(self, status: str, detail: str | None = None, **fields: Any) -> None:
         """The rank's last word. Its absence means that the rank did not come to its end."""
-        self.write("outcome", status=status, detail=detail, at=time.monotonic(), **fields)
+        seals = {"lines": self._lines.seal(), "blobs": self._blobs.seal()}
+        self.write("outcome", status=status, detail=detail, at=monotonic(), seals=seals, **fields)
 
-    def tensor(self, what: str, step: int, name: str, tensor: torch.Tensor, *, keep: bool) -> None:
-        """Write down ``tensor``; of a DTensor this rank's shard, and where in the whole it lies."""
+    def tensor(
+        self, what: str, step: int, name: str, tensor: torch.Tensor, *, keep: bool, only_if_changed: bool = False
+    ) -> None:
+        """Write down ``tensor``; of a DTensor this rank's shard, and where in the whole it lies.
+
+        Of several entries for the same (what, step, name) the last one counts.
+        """
         part, shard = local_shard(tensor)
         data = tensor_bytes(part)
+        digest = xxhash.xxh3_128_hexdigest(data)
+        if only_if_changed and self._digests.get((what, step, name)) == digest:
+            return
+        self._digests[what, step, name] = digest
         self.write(
             "tensor",
             shard=shard,
@@ -49,17 +64,13 @@ class Journal:
             name=name,
             dtype=dtype_name(tensor),
             shape=list(part.shape),
-            digest=xxhash.xxh3_128_hexdigest(data),
+            digest=digest,
             blob=self.blob(data) if keep else None,
         )
 
     def blob(self, data: memoryview) -> list[int]:
         """Append ``data``; return where it is, as [offset, size in bytes]."""
-        start, left = self._blob_end, data
-        while left:
-            left = left[os.write(self._blobs, left) :]
-        self._blob_end += len(data)
-        return [start, len(data)]
+        return [self._blobs.append(data), len(data)]
 
 
 def local_shard(tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, list[int]] | None]:
@@ -79,11 +90,17 @@ def local_shard(tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, list[int]
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """The elements of ``tensor`` in row-major order, as bytes on the CPU."""
-    plain = tensor.detach().to("cpu").contiguous().reshape(-1)
-    if plain.is_complex():
-        plain = torch.view_as_real(plain).reshape(-1)
-    return plain.view(torch.uint8).numpy().data
+    plain = _to(_detach(tensor), "cpu")
+    plain = _reshape(_contiguous(_to_dense(plain) if plain.is_sparse else plain), -1)
+    if plain.dtype.is_complex:
+        plain = _reshape(_view_as_real(plain), -1)
+    return _numpy(_view(plain, torch.uint8)).data
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
+
+
+def rng_digest() -> str:
+    """The state of torch's random numbers on the CPU."""
+    return xxhash.xxh3_128_hexdigest(tensor_bytes(torch.get_rng_state()))

@@ -69,6 +69,8 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
 def _judge(check: Check, recording: Recording) -> Findings:
     if recording.refused is not None:
         return Findings(not_claimed=f"refused, and not claimed: {recording.refused}")
+    if recording.not_claimed is not None and recording.complete:
+        return Findings(not_claimed=recording.not_claimed)
     try:
         return check.judge(recording)
     except Exception:

@@ -1,166 +1,245 @@
-"""The replacements for torch's collectives: one function for each ``c10d::`` operator, and their installation.
+"""Every collective of torch, and how it is put under the observer: one row for each ``c10d::`` operator.
 
-``torch.library`` lets Python replace the CPU and CUDA kernels of these operators. torch's C++ reducer, FSDP, functional
+``torch.library`` lets Python stand before the kernels of these operators. torch's C++ reducer, FSDP, functional
 collectives and user code all go through them, so all are seen alike; patching ``torch.distributed`` would miss most.
 
-Special here: each replacement runs the *backend's own bound method*. Calling the original kernel boxed holds the GIL
-and deadlocks one run in three.
+Special here: nothing is replaced. We register on BackendSelect, a dispatch key that every call passes before it reaches
+the kernel of its device, and *redispatch* to that kernel with shadows in place of the outputs. So all backends, layouts
+and reduce operations work, and errors are torch's own. ``redispatch`` lets go of the GIL, as a backend's bound method
+does; ``call_boxed`` on the kernel holds it and deadlocks one run in three. The keys below ours are given explicitly:
+excluding ours for the thread would be inherited by the transport's threads.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._C import _distributed_c10d as c10d
-from torch.distributed import ReduceOp
+from torch.distributed import ProcessGroup, ReduceOp, Work
 
 from verifier.errors import OurFault
-from verifier.observer import Observer
+from verifier.exchanges import EXCHANGES
+from verifier.observer import Call, Observer
 
 _installed: list[Observer] = []
 _libraries: list[torch.library.Library] = []  # a registration lives as long as its library object
+_OURS = torch._C.DispatchKey.BackendSelect
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator as we know it: its schema, and which arguments the transport reads and writes.
+
+    The schema is written without class prefixes, ``async_op`` and ``timeout``; these two are passed on as they are.
+    """
+
+    schema: str
+    reads: str | None = None
+    writes: str | None = None  # in place: an argument in ``writes`` alone
+    peer: str | None = None
+
+    def check(self, name: str, found: str) -> None:
+        """Raise OurFault if torch's ``found`` schema is not the one that is known."""
+        for noise in ("__torch__.torch.classes.c10d.", ", bool async_op=True", ", int timeout=-1"):
+            found = found.replace(noise, "")
+        if found != self.schema:
+            raise OurFault(
+                f"torch {torch.__version__} has changed the operator c10d::{name}, which the observer stands before. "
+                f"Known: {self.schema}. Found: {found}. Use a torch of which Lockstep knows the operators (2.13), or "
+                f"bring the row of {name} in verifier/kernels.py up to date."
+            )
+
+
+_PG = "ProcessGroup process_group"
+OPERATORS: dict[str, Operator] = {
+    "allreduce_": Operator(
+        f"(Tensor[] tensors, {_PG}, ReduceOp reduce_op, Tensor? sparse_indices) -> (Tensor[], Work)", writes="tensors"
+    ),
+    "allreduce_coalesced_": Operator(f"(Tensor[] tensors, {_PG}, ReduceOp reduce_op) -> Work", writes="tensors"),
+    "broadcast_": Operator(
+        f"(Tensor[] tensors, {_PG}, int root_rank, int root_tensor) -> (Tensor[], Work)", writes="tensors"
+    ),
+    "reduce_": Operator(
+        f"(Tensor[] tensors, {_PG}, ReduceOp reduce_op, int root_rank, int root_tensor) -> Work", writes="tensors"
+    ),
+    "allgather_": Operator(
+        f"(Tensor[][] output_tensors, Tensor[] input_tensors, {_PG}) -> (Tensor[][], Work)",
+        reads="input_tensors",
+        writes="output_tensors",
+    ),
+    "_allgather_base_": Operator(
+        f"(Tensor output_tensor, Tensor input_tensor, {_PG}) -> (Tensor, Work)",
+        reads="input_tensor",
+        writes="output_tensor",
+    ),
+    "allgather_coalesced_": Operator(
+        f"(Tensor[][] output_lists, Tensor[] input_list, {_PG}) -> Work", reads="input_list", writes="output_lists"
+    ),
+    "allgather_into_tensor_coalesced_": Operator(
+        f"(Tensor[] outputs, Tensor[] inputs, {_PG}) -> Work", reads="inputs", writes="outputs"
+    ),
+    "reduce_scatter_": Operator(
+        f"(Tensor[] output_tensors, Tensor[][] input_tensors, {_PG}, ReduceOp reduce_op) -> (Tensor[], Work)",
+        reads="input_tensors",
+        writes="output_tensors",
+    ),
+    "_reduce_scatter_base_": Operator(
+        f"(Tensor output_tensor, Tensor input_tensor, {_PG}, ReduceOp reduce_op) -> (Tensor, Work)",
+        reads="input_tensor",
+        writes="output_tensor",
+    ),
+    "reduce_scatter_tensor_coalesced_": Operator(
+        f"(Tensor[] outputs, Tensor[] inputs, {_PG}, ReduceOp reduce_op) -> Work", reads="inputs", writes="outputs"
+    ),
+    "alltoall_": Operator(
+        f"(Tensor[] output_tensors, Tensor[] input_tensors, {_PG}) -> (Tensor[], Work)",
+        reads="input_tensors",
+        writes="output_tensors",
+    ),
+    "alltoall_base_": Operator(
+        f"(Tensor output, Tensor input, {_PG}, int[] output_split_sizes, int[] input_split_sizes) -> Work",
+        reads="input",
+        writes="output",
+    ),
+    "gather_": Operator(
+        f"(Tensor[][] output_tensors, Tensor[] input_tensors, {_PG}, int root_rank) -> Work",
+        reads="input_tensors",
+        writes="output_tensors",
+    ),
+    "scatter_": Operator(
+        f"(Tensor[] output_tensors, Tensor[][] input_tensors, {_PG}, int root_rank) -> (Tensor[], Work)",
+        reads="input_tensors",
+        writes="output_tensors",
+    ),
+    "barrier": Operator(f"(Tensor tensor, {_PG}, int[] device_ids) -> Work"),
+    "monitored_barrier_": Operator(f"(Tensor tensor, {_PG}, int[] device_ids, int timeout, bool wait_all_ranks) -> ()"),
+    "send": Operator(f"(Tensor[] tensors, {_PG}, int dst, int tag) -> Work", reads="tensors", peer="dst"),
+    "recv_": Operator(f"(Tensor[] tensors, {_PG}, int src, int tag) -> Work", writes="tensors", peer="src"),
+    "recv_any_source_": Operator(f"(Tensor[] tensors, {_PG}, int tag) -> Work", writes="tensors"),
+}
+NOT_COLLECTIVES = frozenset({"check_for_nan"})
 
 
 def install(observer: Observer) -> None:
-    """Route this process's collectives through ``observer``. Once per process."""
+    """Route this process's collectives through ``observer``. Once per process.
+
+    Raises OurFault if torch's operators are not the ones that are known here. Operators that are not known at all go
+    unobserved, and the journal says so.
+    """
     assert not _installed, "a process has one observer"
+    found = {schema.name.removeprefix("c10d::"): schema for schema in _schemas()}
+    for name, operator in OPERATORS.items():
+        operator.check(name, str(found[name]).removeprefix(f"c10d::{name}") if name in found else "no such operator")
+    unknown = sorted(found.keys() - OPERATORS.keys() - NOT_COLLECTIVES)
+    if unknown:
+        observer.journal.note("unobserved", unknown)
     _installed.append(observer)
     library = torch.library.Library("c10d", "IMPL")
     _libraries.append(library)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "overriding a previously registered kernel": yes, that is the point
-        for name, kernel in _KERNELS.items():
-            for key in ("CPU", "CUDA"):
-                library.impl(name, _guarded(kernel), key)
+        warnings.simplefilter("ignore")
+        for name, operator in OPERATORS.items():
+            library.impl(name, _kernel(observer, name, operator, found[name]), _OURS.name, with_keyset=True)
+    _watch_batches(observer)
 
 
-def _observer() -> Observer:
-    return _installed[0]
+def _schemas() -> list[Any]:
+    return [schema for schema in torch._C._jit_get_all_schemas() if schema.name.startswith("c10d::")]
 
 
-def _options(options: Any, timeout_ms: int, **fields: Any) -> Any:
-    for name, value in fields.items():
-        setattr(options, name, value)
-    if timeout_ms > 0:
-        options.timeout = timedelta(milliseconds=timeout_ms)
-    return options
+def _kernel(observer: Observer, name: str, operator: Operator, schema: Any) -> Callable[..., Any]:
+    """The function that stands before operator ``name``."""
+    handle = getattr(torch.ops.c10d, name).default
+    names = [argument.name for argument in schema.arguments]
+    returns_tensors, returns_work = len(schema.returns) == 2, len(schema.returns) > 0
+
+    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        below = keys.remove(_OURS)
+        if below.has(torch._C.DispatchKey.Meta):  # a compiler or a fake tensor asks for shapes: nothing is sent
+            return handle.redispatch(below, *args, **kwargs)
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        reads, writes = operator.reads, operator.writes
+        if name == "broadcast_" and given["root_rank"] == ProcessGroup.unbox(given["process_group"]).rank():
+            reads, writes = writes, None  # the root's tensor is only read, by the transport and perhaps by the caller
+
+        def start(shadows: list[torch.Tensor], inputs: list[torch.Tensor]) -> Any:
+            swapped = dict(given)
+            for argument, tensors in ((reads, inputs), (writes, shadows)):
+                if argument is not None:
+                    swapped[argument] = _refilled(given[argument], iter(tensors))
+            result = handle.redispatch(
+                below, *(swapped[n] for n in names[: len(args)]), **{n: swapped[n] for n in kwargs}
+            )
+            boxed = result[-1] if returns_tensors else result
+            return None if boxed is None or not returns_work else Work.unbox(boxed)
+
+        call = _ours(name, _call, name, operator, given, reads, writes)
+        if not returns_work:
+            return observer.issue_blocking(call, lambda: start([], []))
+        work = observer.issue(call, start).boxed()
+        return (given[operator.writes or ""], work) if returns_tensors else work
+
+    return kernel
 
 
-def _reduce(boxed: Any) -> ReduceOp:
-    return ReduceOp(ReduceOp.RedOpType(boxed.op()))
+def _call(name: str, operator: Operator, given: dict[str, Any], reads: str | None, writes: str | None) -> Call:
+    group = ProcessGroup.unbox(given["process_group"])
+    call = Call(
+        name,
+        group,
+        inputs=list(_flat(given[reads])) if reads else [],
+        outputs=list(_flat(given[writes])) if writes else [],
+        reduce_op=_reduce_name(given["reduce_op"]) if "reduce_op" in given else None,
+        root=given.get("root_rank"),
+        peer=given[operator.peer] if operator.peer else None,
+        tag=given.get("tag"),
+    )
+    if name in EXCHANGES:
+        call.sends, call.receives = EXCHANGES[name](given, group.rank(), group.size())
+    return call
 
 
-def _name(op: ReduceOp) -> str:
-    return str(ReduceOp.RedOpType(op.op)).rpartition(".")[2] if hasattr(op, "op") else str(op).rpartition(".")[2]
+def _ours(name: str, function: Callable[..., Any], *args: Any) -> Any:
+    """Tell our own mistakes from the transport's errors, which are the strategy's to explain."""
+    try:
+        return function(*args)
+    except Exception as error:
+        raise OurFault(f"the observer failed in {name.strip('_')}: {error!r}") from error
 
 
-def _guarded(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Tell our own mistakes from the transport's errors, which are RuntimeErrors and the strategy's to explain."""
-
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return kernel(*args, **kwargs)
-        except (AttributeError, TypeError, NameError, LookupError, AssertionError) as error:
-            raise OurFault(f"the observer failed in {kernel.__name__.strip('_')}: {error!r}") from error
-
-    return guarded
+def _flat(nested: Any) -> Iterator[torch.Tensor]:
+    if isinstance(nested, torch.Tensor):
+        yield nested
+    else:
+        for item in nested:
+            yield from _flat(item)
 
 
-# The replacements. Each has the operator's schema (torch/csrc/distributed/c10d/Ops.cpp) as its signature; arguments
-# that equal their default are not passed by the dispatcher, so defaults are stated here, too.
+def _refilled(nested: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """``tensors``, nested as ``nested`` is."""
+    if isinstance(nested, torch.Tensor):
+        return next(tensors)
+    return [_refilled(item, tensors) for item in nested]
 
 
-def _allreduce(tensors: Any, pg: Any, op: Any, sparse: Any, async_op: bool = True, timeout: int = -1) -> Any:
-    reduce_op = _reduce(op)
-
-    def start(backend: Any, shadows: list[torch.Tensor]) -> Any:
-        return backend.allreduce(shadows, _options(c10d.AllreduceOptions(), timeout, reduceOp=reduce_op))
-
-    work = _observer().issue("allreduce_", pg, tensors, tensors, start, reduce_op=_name(reduce_op))
-    return tensors, work.boxed()
+def _reduce_name(boxed: Any) -> str:
+    return str(ReduceOp.RedOpType(boxed.op())).rpartition(".")[2]
 
 
-def _allreduce_coalesced(tensors: Any, pg: Any, op: Any, async_op: bool = True, timeout: int = -1) -> Any:
-    reduce_op = _reduce(op)
+def _watch_batches(observer: Observer) -> None:
+    """NCCL launches what is called between these two as one, and only the end has a Work that can be waited for."""
+    start, end = ProcessGroup._start_coalescing, ProcessGroup._end_coalescing
 
-    def start(backend: Any, shadows: list[torch.Tensor]) -> Any:
-        return backend.allreduce_coalesced(
-            shadows, _options(c10d.AllreduceCoalescedOptions(), timeout, reduceOp=reduce_op)
-        )
+    def started(group: ProcessGroup, device: torch.device) -> None:
+        start(group, device)  # raises for a backend that has no such thing
+        observer.start_batch(group)
 
-    work = _observer().issue("allreduce_coalesced_", pg, tensors, tensors, start, reduce_op=_name(reduce_op))
-    return work.boxed()
+    def ended(group: ProcessGroup, device: torch.device) -> Work:
+        return observer.end_batch(group, end(group, device))
 
-
-def _broadcast(tensors: Any, pg: Any, root: int, root_tensor: int, async_op: bool = True, timeout: int = -1) -> Any:
-    def start(backend: Any, shadows: list[torch.Tensor]) -> Any:
-        options = _options(c10d.BroadcastOptions(), timeout, rootRank=root, rootTensor=root_tensor)
-        return backend.broadcast(shadows, options)
-
-    work = _observer().issue("broadcast_", pg, tensors, tensors, start, root=root)
-    return tensors, work.boxed()
-
-
-def _reduce_to_root(
-    tensors: Any, pg: Any, op: Any, root: int, root_tensor: int, async_op: bool = True, timeout: int = -1
-) -> Any:
-    reduce_op = _reduce(op)
-
-    def start(backend: Any, shadows: list[torch.Tensor]) -> Any:
-        options = _options(c10d.ReduceOptions(), timeout, reduceOp=reduce_op, rootRank=root, rootTensor=root_tensor)
-        return backend.reduce(shadows, options)
-
-    return _observer().issue("reduce_", pg, tensors, tensors, start, reduce_op=_name(reduce_op), root=root).boxed()
-
-
-def _allgather(outputs: Any, inputs: Any, pg: Any, async_op: bool = True, timeout: int = -1) -> Any:
-    flat = [tensor for row in outputs for tensor in row]
-
-    def start(backend: Any, shadows: list[torch.Tensor]) -> Any:
-        width = len(outputs[0])
-        rows = [shadows[i : i + width] for i in range(0, len(shadows), width)]
-        return backend.allgather(rows, inputs, _options(c10d.AllgatherOptions(), timeout))
-
-    return outputs, _observer().issue("allgather_", pg, inputs, flat, start).boxed()
-
-
-def _allgather_base(output: Any, tensor: Any, pg: Any, async_op: bool = True, timeout: int = -1) -> Any:
-    def start(backend: Any, shadows: list[torch.Tensor]) -> Any:
-        # The input may be a slice of the output (in place): then it must be read before the output is poisoned.
-        return backend._allgather_base(shadows[0], tensor.clone(), _options(c10d.AllgatherOptions(), timeout))
-
-    return output, _observer().issue("_allgather_base_", pg, [tensor], [output], start).boxed()
-
-
-def _reduce_scatter_base(output: Any, tensor: Any, pg: Any, op: Any, async_op: bool = True, timeout: int = -1) -> Any:
-    reduce_op = _reduce(op)
-
-    def start(backend: Any, shadows: list[torch.Tensor]) -> Any:
-        options = _options(c10d.ReduceScatterOptions(), timeout, reduceOp=reduce_op)
-        return backend._reduce_scatter_base(shadows[0], tensor.clone(), options)
-
-    work = _observer().issue("_reduce_scatter_base_", pg, [tensor], [output], start, reduce_op=_name(reduce_op))
-    return output, work.boxed()
-
-
-def _barrier(tensor: Any, pg: Any, device_ids: Any, async_op: bool = True, timeout: int = -1) -> Any:
-    def start(backend: Any, shadows: list[torch.Tensor]) -> Any:
-        return backend.barrier(_options(c10d.BarrierOptions(), timeout))
-
-    return _observer().issue("barrier", pg, [], [], start).boxed()
-
-
-_KERNELS: dict[str, Callable[..., Any]] = {
-    "allreduce_": _allreduce,
-    "allreduce_coalesced_": _allreduce_coalesced,
-    "broadcast_": _broadcast,
-    "reduce_": _reduce_to_root,
-    "allgather_": _allgather,
-    "_allgather_base_": _allgather_base,
-    "_reduce_scatter_base_": _reduce_scatter_base,
-    "barrier": _barrier,
-}
+    patched: Iterable[tuple[str, Any]] = (("_start_coalescing", started), ("_end_coalescing", ended))
+    for name, function in patched:
+        setattr(ProcessGroup, name, function)

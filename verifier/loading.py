@@ -6,13 +6,15 @@ traceback that starts in *their* file. Frames of the verifier are cut out.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util
 import inspect
+import resource
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +24,7 @@ from verifier import catalogue
 from verifier.errors import OurFault
 from verifier.request import Builtin, FromFile, Imported, Source, StrategyRef
 
+MOST_NAMES = 20
 SMALL_BUCKET_CAP_MB = 0.0003  # about 300 bytes: the probes' small models then span several buckets
 _OWN_FOLDERS = tuple(str(Path(__file__).parent.parent / part) for part in ("verifier", "ddp_core/driver"))
 
@@ -29,15 +32,27 @@ _OWN_FOLDERS = tuple(str(Path(__file__).parent.parent / part) for part in ("veri
 class StrategyError(Exception):
     """The strategy's code raised. ``detail`` is its traceback, without our frames."""
 
-    def __init__(self, when: str, detail: str) -> None:
+    def __init__(self, when: str, detail: str, *, kind: str = "own") -> None:
         super().__init__(f"the strategy raised {when}")
         self.when, self.detail = when, detail
+        self.kind = kind  # "own": the strategy said no, or broke; "transport": a peer was gone, or out of step
 
     @classmethod
     def of(cls, when: str, error: BaseException) -> StrategyError:
         if isinstance(error, OurFault):
             raise error
-        return cls(when, f"The strategy raised {when}:\n{their_traceback(error)}")
+        kind = "transport" if _from_transport(error) else "own"
+        return cls(when, f"The strategy raised {when}:\n{their_traceback(error)}{_limit_met(error)}", kind=kind)
+
+
+def _from_transport(error: BaseException) -> bool:
+    """Did the network say this? Then another rank is the story: it left, or is at another collective."""
+    if type(error).__name__ in ("DistBackendError", "DistNetworkError"):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and any(
+        word in text for word in ("gloo/", "Connection closed by peer", "Connection reset", "Timed out waiting", "NCCL")
+    )
 
 
 @dataclass(frozen=True)
@@ -45,9 +60,12 @@ class LoadedStrategy:
     wrap: Callable[..., Any]
     options: dict[str, Any]
     contract: Contract
+    companions: dict[str, Callable[..., Any]] = field(default_factory=dict)  # called by the loop, by when
 
     def contract_dict(self) -> dict[str, Any]:
-        return {**asdict(self.contract), "supports": sorted(self.contract.supports)}
+        """The contract as JSON can hold it: sets as sorted lists."""
+        fields = asdict(self.contract)
+        return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in fields.items()}
 
 
 def load_strategy(ref: StrategyRef, folder: Path, *, small_buckets: bool = False) -> LoadedStrategy:
@@ -59,30 +77,51 @@ def load_strategy(ref: StrategyRef, folder: Path, *, small_buckets: bool = False
     """
     try:
         module, attribute = _import(ref, folder)
+    except StrategyError:
+        raise
+    except BaseException as error:
+        raise StrategyError.of("on import", error) from error
+    try:
         target = getattr(module, attribute)
     except AttributeError as error:
-        available = [n for n in vars(module) if callable(getattr(module, n)) and not n.startswith("_")]
+        available = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")][:MOST_NAMES]
         message = (
             f"{module.__name__} has no attribute '{attribute}'; it has: {', '.join(available) or 'nothing callable'}"
         )
         raise StrategyError("on import", message) from error
-    except BaseException as error:
-        raise StrategyError.of("on import", error) from error
     options = dict(ref.options)
     if small_buckets and isinstance(ref, Builtin) and "bucket_cap_mb" in inspect.signature(target).parameters:
         options.setdefault("bucket_cap_mb", SMALL_BUCKET_CAP_MB)
         if "first_bucket_cap_mb" in inspect.signature(target).parameters:
             options.setdefault("first_bucket_cap_mb", SMALL_BUCKET_CAP_MB / 2)
-    return LoadedStrategy(target, options, _contract(module, target, options))
+    return LoadedStrategy(target, options, _contract(module, target, options), _companions(module, attribute))
+
+
+def _companions(module: ModuleType, attribute: str) -> dict[str, Callable[..., Any]]:
+    """The functions that belong to ``get_ddp_something``: ``ddp_something_on_after_backward`` and its like."""
+    if not attribute.startswith("get_ddp"):
+        return {}
+    stem, found = attribute.removeprefix("get_"), {}
+    for point in ("on_train_batch_start", "on_after_backward"):
+        function = getattr(module, f"{stem}_{point}", None)
+        if callable(function):
+            found[point] = function
+    return found
 
 
 def _contract(module: ModuleType, target: Any, options: dict[str, Any]) -> Contract:
     """What the strategy claims: ``contract(**options)`` or ``CONTRACT`` beside ``wrap``, else torch DDP's claims."""
     claims = getattr(module, "contract", None)
     if callable(claims):
-        claimed = claims(**options)
+        try:
+            claimed = claims(**options)
+        except BaseException as error:
+            raise StrategyError.of("on import", error) from error
     else:
-        claimed = getattr(target, "contract", None) or getattr(module, "CONTRACT", None) or Contract()
+        claimed = next(
+            (c for c in (getattr(target, "contract", None), getattr(module, "CONTRACT", None)) if c is not None),
+            Contract(),
+        )
     if not isinstance(claimed, Contract):
         raise StrategyError(
             "on import",
@@ -103,19 +142,36 @@ def _import(ref: StrategyRef, folder: Path) -> tuple[ModuleType, str]:
             path.write_text(text, encoding="utf-8")
         sys.path.insert(0, str(folder / "source"))
     assert isinstance(ref, Imported | Source)
-    module, _, attribute = ref.entrypoint.partition(":")
-    return importlib.import_module(module), attribute
+    name, _, attribute = ref.entrypoint.partition(":")
+    module = importlib.import_module(name)
+    if isinstance(ref, Source) and not (module.__file__ or "").startswith(str(folder)):
+        raise StrategyError("on import", f"'{name}' is the name of a module that was there before: rename {name}.py")
+    return module, attribute
 
 
 def _import_file(path: Path) -> ModuleType:
+    """Import the file at ``path`` under its own name, or another where that would replace ``torch``, ``types``, ..."""
     sys.path.insert(0, str(path.parent))  # its neighbours are importable, as when it is run as a script
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
+    name = f"strategy_in_{path.stem}" if taken else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def _limit_met(error: BaseException) -> str:
+    """A line to add where memory or disk was refused: how much there was."""
+    memory, disk = (resource.getrlimit(r)[0] for r in (resource.RLIMIT_DATA, resource.RLIMIT_FSIZE))
+    no_memory = isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+    if no_memory and memory != resource.RLIM_INFINITY:
+        return f"\n{type(error).__name__}: used more than {memory / 2**30:.1f} GiB of memory, the limit of one rank"
+    if getattr(error, "errno", None) == errno.EFBIG and disk != resource.RLIM_INFINITY:
+        return f"\n{type(error).__name__}: wrote a file of more than {disk / 2**30:.1f} GiB, the limit of one rank"
+    return ""
 
 
 def their_traceback(error: BaseException) -> str:

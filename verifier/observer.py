@@ -1,184 +1,201 @@
 """The observer: sits under every strategy, where all collectives pass, and writes them down.
 
 ``verifier.kernels`` routes every ``c10d::`` operator through ``Observer.issue``, which records the call, starts it on
-the backend and returns a ``Work`` of ours.
+the backend and returns a ``Work`` of ours (``verifier.works``).
 
 Special here is the **poison**: the real collective runs on a shadow copy, and the caller's tensor holds NaN until
 the caller waits. A legal asynchronous transport may do that; a strategy that reads early now shows it on every
-machine, every time, instead of on a slow day in production. A write to a tensor in flight is lost in the same way,
-and noted.
+machine, every time, instead of on a slow day in production. A write to a tensor in flight, be it read or written by the
+transport, is noted.
 """
 
 from __future__ import annotations
 
 import mmap
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed import ProcessGroup, Work
+from torch.distributed import ProcessGroup, Work, distributed_c10d
 
+from verifier.delay import Delay
+from verifier.errors import OurFault
 from verifier.journal import Journal, dtype_name, tensor_bytes
+from verifier.poison import POISON_FLOAT32, POISON_FLOAT64
+from verifier.works import BatchWork, Cargo, ObservedWork
 
-# A quiet NaN whose payload says "poison": arithmetic keeps it, so a NaN of ours is told from a NaN of theirs.
-POISON_FLOAT32 = 0x7FC0DEAD
-POISON_FLOAT64 = 0x7FF80000DEADDEAD
+__all__ = ["POISON_FLOAT32", "POISON_FLOAT64", "Board", "Call", "Observer"]
 
 
-class ObservedWork(Work):
-    """A collective in flight. ``wait`` lands it: only then does the caller's tensor hold the result."""
+@dataclass
+class Call:
+    """One call of a ``c10d::`` operator. Ranks are the group's own numbering here, and global in the journal."""
 
-    def __init__(self, observer: Observer, seq: int, label: str, inner: Any, pairs: Sequence[tuple[Any, Any]]) -> None:
-        super().__init__()
-        self._observer, self._seq, self._label, self._inner, self._pairs = observer, seq, label, inner, pairs
-        self._versions = [_version(mine) for mine, _ in pairs]  # autograd counts in-place writes, views included
-        self._landed = False
-        self._future: torch.futures.Future | None = None
+    op: str
+    group: ProcessGroup
+    inputs: list[torch.Tensor]  # what the transport reads and must find unchanged until it is done
+    outputs: list[torch.Tensor]  # what it writes; those of in-place operators are here and not among the inputs
+    reduce_op: str | None = None
+    root: int | None = None
+    peer: int | None = None
+    tag: int | None = None
+    sends: list[int] | None = None  # elements for each member of the group, where they may differ
+    receives: list[int] | None = None
+    brought: list[torch.Tensor] = field(init=False)  # what this rank brings, or gets where it brings nothing
 
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        if not self._landed:
-            with self._observer.waiting_for(self._label):
-                self._inner.wait() if timeout is None else self._inner.wait(timeout)
-        self._land()
-        return True
-
-    def is_completed(self) -> bool:
-        """Polling is a legal way to learn that the result is there, so it lands the result, too."""
-        done = bool(self._inner.is_completed())
-        if done:
-            self._land()
-        return done
-
-    def is_success(self) -> bool:
-        return bool(self._inner.is_success())
-
-    def exception(self) -> Any:
-        return self._inner.exception()
-
-    def synchronize(self) -> None:
-        self.wait()
-
-    def result(self) -> list[torch.Tensor]:
-        self.wait()
-        return [mine for mine, _ in self._pairs]
-
-    def get_future(self) -> torch.futures.Future:
-        """What torch's C++ reducer waits for. Lands when the transport is done, on the transport's thread."""
-        if self._future is None:
-
-            def landed(finished: torch.futures.Future) -> list[torch.Tensor]:
-                finished.wait()
-                self._land()
-                return [mine for mine, _ in self._pairs]
-
-            self._future = self._inner.get_future().then(landed)
-        return self._future
-
-    def _land(self) -> None:
-        if self._landed:
-            return
-        self._landed = True
-        written = any(_version(mine) != version for (mine, _), version in zip(self._pairs, self._versions, strict=True))
-        with torch.no_grad():
-            for mine, shadow in self._pairs:
-                if mine is not shadow:
-                    mine.copy_(shadow)
-        self._pairs = [(mine, mine) for mine, _ in self._pairs]  # shadows are a copy of the gradients each
-        self._observer.landed(self._seq, written)
+    def __post_init__(self) -> None:
+        self.brought = self.inputs or self.outputs
 
 
 class Observer:
-    """Records the collectives of this process in ``journal``. ``verifier.kernels.install`` puts it in place."""
+    """Records the collectives of this process in ``journal``. ``verifier.kernels.install`` puts it in place.
 
-    def __init__(self, journal: Journal, board: Path, *, poison: bool, keep_payloads: bool) -> None:
-        self.journal, self.poison, self.keep_payloads = journal, poison, keep_payloads
+    The worker keeps ``phase``, ``step``, ``micro`` (which micro-batch) and ``in_no_sync`` up to date.
+    """
+
+    def __init__(
+        self, journal: Journal, board: Path, *, poison: bool, keep_payloads: bool, delay: Delay | None = None
+    ) -> None:
+        self.journal, self.poison, self.keep_payloads, self.delay = journal, poison, keep_payloads, delay
         self.phase, self.step = "wrap", -1
+        self.micro: int | None = None
+        self.in_no_sync = False
         self.num_calls = 0
         self.num_bytes = 0
         self.overhead_s = 0.0
-        self._alive: list[Work] = []  # C++ keeps the C++ half of a Work; Python must keep ours
+        self._lock = threading.Lock()  # collectives may be issued from several threads; nobody blocks while holding it
+        self._alive: list[ObservedWork] = []  # C++ keeps the C++ half of a Work; Python must keep ours
+        self._batches: dict[str, list[ObservedWork]] = {}  # by group, between _start_coalescing and _end_coalescing
+        self._batch_works: list[BatchWork] = []
         self._board = Board(board)
 
-    def issue(
-        self,
-        op: str,
-        pg: Any,
-        inputs: Sequence[torch.Tensor],
-        outputs: Sequence[torch.Tensor],
-        start: Callable[[Any, list[torch.Tensor]], Any],
-        *,
-        reduce_op: str | None = None,
-        root: int | None = None,
-    ) -> Work:
-        """Record one collective, start it on shadows of ``outputs``, poison ``outputs``, return the Work.
+    def issue(self, call: Call, start: Callable[[list[torch.Tensor], list[torch.Tensor]], Any]) -> Work:
+        """Record one collective, start it on shadows of the outputs, poison the outputs, return the Work.
 
-        ``start(backend, shadows)`` calls the backend. In-place operators pass the same tensors twice.
+        ``start(shadows, inputs)`` calls the backend. What it raises is the backend's own error, and goes to the caller.
         """
         begun = time.perf_counter()
-        group = ProcessGroup.unbox(pg)
-        seq = self.num_calls
-        self.num_calls += 1
-        self._record(seq, op, group, inputs, reduce_op, root)
-        label = (
-            f"step {self.step}, {self.phase}: {op.strip('_')} number {seq} of {sum(t.numel() for t in inputs)} elements"
-        )
-        self._board.show("issues " + label)
-        backend = group._get_backend(_device(inputs or outputs))
-        shadows = [t.clone(memory_format=torch.preserve_format) if self.poison else t for t in outputs]
-        self.overhead_s += time.perf_counter() - begun
-        inner = start(backend, shadows)
+        with _our_part(call):
+            seq = self._record(call)
+            label = self._label(call, seq)
+            self._board.show("issues " + label)
+            cargo = Cargo(call.inputs, call.outputs, poisoned=self.poison)
+        self._spend(begun)
+        if self.delay is not None:
+            time.sleep(self.delay.before_issue(seq))
+        try:
+            inner = start(cargo.shadows, cargo.inputs)
+        except BaseException:
+            self.journal.write("landed", seq=seq, at=time.monotonic(), how="refused", written=None)
+            raise
         begun = time.perf_counter()
-        if self.poison:
-            for tensor in outputs:
-                spoil(tensor)
-        work = ObservedWork(self, seq, label, inner, list(zip(outputs, shadows, strict=True)))
-        self._keep_alive(work)
-        self.overhead_s += time.perf_counter() - begun
+        with _our_part(call), torch.no_grad():
+            cargo.spoil()
+            hold_s = 0.0 if self.delay is None else self.delay.before_landing(seq)
+            from_anyone = call.op == "recv_any_source_"
+            work = ObservedWork(self, seq, label, inner, cargo, hold_s=hold_s, from_anyone=from_anyone)
+            self._keep(work, call.group)
+        self._spend(begun)
         return work
 
-    def landed(self, seq: int, written: bool) -> None:
-        self.journal.write("landed", seq=seq, at=time.monotonic(), written=written)
+    def issue_blocking(self, call: Call, start: Callable[[], None]) -> None:
+        """The same for an operator that returns no Work: it is done when it returns."""
+        with _our_part(call):
+            seq = self._record(call)
+        began, how = time.monotonic(), "refused"
+        try:
+            with self.waiting_for(self._label(call, seq)):
+                start()
+            how = "waited"
+        finally:
+            self.journal.write(
+                "landed", seq=seq, at=time.monotonic(), how=how, wait_began=began, written=None, source=None
+            )
+
+    def start_batch(self, group: ProcessGroup) -> None:
+        """From here on the transport collects the group's calls (NCCL), to launch them as one."""
+        self._batches[group.group_name] = []
+
+    def end_batch(self, group: ProcessGroup, inner: Any) -> Work:
+        work = BatchWork(inner, self._batches.pop(group.group_name, []))
+        with self._lock:
+            self._batch_works = [*self._batch_works[-31:], work]
+        return work
+
+    def landed(self, seq: int, *, spent_s: float, **how: Any) -> None:
+        begun = time.perf_counter()
+        self.journal.write("landed", seq=seq, at=time.monotonic(), **how)
+        self._spend(begun - spent_s)
 
     @contextmanager
-    def waiting_for(self, label: str) -> Any:
+    def waiting_for(self, label: str) -> Iterator[None]:
         self._board.show("waits for " + label)
         yield
         self._board.show("after " + label)
 
-    def _record(
-        self, seq: int, op: str, group: Any, inputs: Sequence[torch.Tensor], reduce_op: str | None, root: int | None
-    ) -> None:
-        numel = sum(t.numel() for t in inputs)
-        num_bytes = sum(t.numel() * t.element_size() for t in inputs)
-        self.num_bytes += num_bytes
-        blob = None
-        if self.keep_payloads and inputs and self.phase != "wrap":
-            parts = [self.journal.blob(tensor_bytes(t)) for t in inputs]
-            blob = [parts[0][0], sum(size for _, size in parts)]
-        self.journal.write(
-            "collective",
-            seq=seq,
-            op=op,
-            group=group.group_name,
-            phase=self.phase,
-            step=self.step,
-            dtype=dtype_name(inputs[0]) if inputs else "none",
-            numel=numel,
-            num_bytes=num_bytes,
-            reduce_op=reduce_op,
-            root=root,
-            issued=time.monotonic(),
-            blob=blob,
-        )
+    def members(self, group: ProcessGroup) -> list[int]:
+        """The global ranks of ``group``, in its own order."""
+        found = distributed_c10d._world.pg_group_ranks.get(group)
+        return list(range(group.size())) if found is None else list(found)  # None: it is being made right now
 
-    def _keep_alive(self, work: Work) -> None:
-        if len(self._alive) >= 32:  # each holds on to the tensors that it worked on
-            self._alive = [w for w in self._alive[:-8] if not w._landed] + self._alive[-8:]  # type: ignore[attr-defined]
-        self._alive.append(work)
+    def _label(self, call: Call, seq: int) -> str:
+        numel = sum(t.numel() for t in call.brought)
+        return f"step {self.step}, {self.phase}: {call.op.strip('_')} number {seq} of {numel} elements"
+
+    def _record(self, call: Call) -> int:
+        brought, members = call.brought, self.members(call.group)
+        num_bytes = sum(t.numel() * t.element_size() for t in brought)
+        with self._lock:
+            seq = self.num_calls
+            self.num_calls += 1
+            self.num_bytes += num_bytes
+            self.journal.write(
+                "collective",
+                seq=seq,
+                op=call.op,
+                group=call.group.group_name,
+                ranks=members,
+                phase=self.phase,
+                step=self.step,
+                micro=self.micro,
+                no_sync=self.in_no_sync,
+                dtype=dtype_name(brought[0]) if brought else "none",
+                numel=sum(t.numel() for t in brought),
+                num_bytes=num_bytes,
+                shapes=[list(t.shape) for t in brought[:32]],
+                dense=all(t.layout == torch.strided and t.is_contiguous() for t in brought),
+                reduce_op=call.reduce_op,
+                root=_globally(members, call.root),
+                peer=_globally(members, call.peer),
+                tag=call.tag,
+                sends=call.sends,
+                receives=call.receives,
+                issued=time.monotonic(),
+                blob=self._payload(call),
+            )
+        return seq
+
+    def _payload(self, call: Call) -> list[int] | None:
+        if not (self.keep_payloads and self.phase != "wrap" and _as_numbers(call.brought)) or call.tag is not None:
+            return None
+        parts = [self.journal.blob(tensor_bytes(t)) for t in call.brought]
+        return [parts[0][0], sum(size for _, size in parts)]
+
+    def _keep(self, work: ObservedWork, group: ProcessGroup) -> None:
+        with self._lock:
+            if len(self._alive) >= 32:  # each holds on to the tensors that it worked on
+                self._alive = [w for w in self._alive[:-8] if not w.has_landed] + self._alive[-8:]
+            self._alive.append(work)
+            if group.group_name in self._batches:
+                self._batches[group.group_name].append(work)
+
+    def _spend(self, begun: float) -> None:
+        self.overhead_s += time.perf_counter() - begun
 
 
 class Board:
@@ -195,22 +212,25 @@ class Board:
         self._memory[:] = text.encode()[: self.SIZE].ljust(self.SIZE, b"\0")
 
 
-def spoil(tensor: torch.Tensor) -> None:
-    """Fill a tensor in flight with what nobody can mistake for a result."""
-    with torch.no_grad():
-        if tensor.dtype == torch.float32 and tensor.is_contiguous():
-            tensor.view(torch.int32).fill_(POISON_FLOAT32)
-        elif tensor.dtype == torch.float64 and tensor.is_contiguous():
-            tensor.view(torch.int64).fill_(POISON_FLOAT64)
-        elif tensor.is_floating_point() or tensor.is_complex():
-            tensor.fill_(float("nan"))
-        elif tensor.dtype != torch.bool:
-            tensor.fill_(torch.iinfo(tensor.dtype).max)
+@contextmanager
+def _our_part(call: Call) -> Iterator[None]:
+    """Tell our own mistakes from the transport's errors, which are the strategy's to explain."""
+    try:
+        yield
+    except Exception as error:
+        raise OurFault(f"the observer failed in {call.op.strip('_')}: {error!r}") from error
 
 
-def _version(tensor: torch.Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
+def _globally(members: Sequence[int], rank: int | None) -> int | None:
+    """The group's ``rank`` as a global one. A rank that the group does not have is left to the backend to refuse."""
+    return members[rank] if rank is not None and 0 <= rank < len(members) else rank
 
 
-def _device(tensors: Sequence[torch.Tensor]) -> torch.device:
-    return tensors[0].device if tensors else torch.device("cpu")
+def _as_numbers(tensors: Sequence[torch.Tensor]) -> bool:
+    """Can a reader with numpy alone make one array of ``tensors``?"""
+    dtypes = {t.dtype for t in tensors}
+    return (
+        len(dtypes) == 1
+        and all(t.layout == torch.strided and not t.is_complex() for t in tensors)
+        and not any("float8" in str(dtype) for dtype in dtypes)
+    )

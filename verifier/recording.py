@@ -23,9 +23,22 @@ from typing import Any
 import numpy as np
 
 from verifier import sharding
+from verifier.appending import is_sealed_by
 from verifier.scenario import Scenario
 
-REDUCTIONS = frozenset({"allreduce_", "reduce_", "reduce_scatter_", "_reduce_scatter_base_", "allreduce_coalesced_"})
+REDUCTIONS = frozenset(
+    {
+        "allreduce_",
+        "allreduce_coalesced_",
+        "reduce_",
+        "reduce_scatter_",
+        "_reduce_scatter_base_",
+        "reduce_scatter_tensor_coalesced_",
+    }
+)
+LONGEST_JOURNAL = 2**30  # bytes; no run writes a hundredth of it
+CHANGED = "This rank's recording was written to, or cut, by something other than the verifier: nothing follows from it."
+SENDS, RECEIVES = frozenset({"send"}), frozenset({"recv_", "recv_any_source_"})
 
 
 @dataclass(frozen=True)
@@ -44,7 +57,11 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Collective:
-    """One collective as a rank issued it. Times are seconds of one clock shared by the ranks of a host."""
+    """One collective, or send or receive, as a rank issued it. All ranks are global ones.
+
+    Times are seconds of one clock shared by the ranks of a host. Sizes are of what this rank brings, or of what it gets
+    where it brings nothing. Fields with a default are absent from older recordings.
+    """
 
     seq: int  # the rank's own count, from 0
     op: str
@@ -57,18 +74,44 @@ class Collective:
     reduce_op: str | None
     root: int | None
     issued: float
-    landed: float | None
-    written_in_flight: bool  # the tensor was written to between issue and wait
+    landed: float | None  # None: never waited for, or not by the end
+    written_in_flight: bool  # a tensor was written to between issue and wait
     payload: np.ndarray | None
+    ranks: tuple[int, ...] | None = None  # the group's members, in its own order
+    shapes: tuple[tuple[int, ...], ...] = ()  # of the first tensors
+    dense: bool = True  # all tensors are contiguous, none is sparse
+    peer: int | None = None  # whom it is sent to or received from; of a receive from anyone: who it was
+    tag: int | None = None
+    sends: tuple[int, ...] | None = None  # elements for each member, where members may bring different amounts
+    receives: tuple[int, ...] | None = None
+    micro: int | None = None  # which micro-batch; None: outside of them
+    no_sync: bool = False
+    how: str | None = None  # waited, polled, future; refused: the backend did not take it
+    wait_began: float | None = None
+    written: str | None = None  # what was written to in flight: input, output
 
     @property
-    def signature(self) -> tuple[str, str, int, str | None, int | None]:
+    def refused(self) -> bool:
+        return self.how == "refused"
+
+    @property
+    def point_to_point(self) -> bool:
+        return self.op in SENDS or self.op in RECEIVES
+
+    @property
+    def signature(self) -> tuple[str, str, int | None, str | None, int | None]:
         """What must be equal on all ranks of a group."""
-        return (self.op, self.dtype, self.numel, self.reduce_op, self.root)
+        return (self.op, self.dtype, self.numel if self.sends is None else None, self.reduce_op, self.root)
 
     def describe(self) -> str:
         reduce_op = f" {self.reduce_op}" if self.reduce_op else ""
-        return f"{self.op.strip('_')}{reduce_op} of {self.numel} {self.dtype}"
+        whom = ""
+        if self.point_to_point:
+            direction = "to" if self.op in SENDS else "from"
+            whom = f" {direction} " + ("anyone" if self.peer is None else f"rank {self.peer}")
+        elif self.root is not None:
+            whom = f" {'from' if self.op in ('broadcast_', 'scatter_') else 'to'} rank {self.root}"
+        return f"{self.op.strip('_')}{reduce_op} of {self.numel} {self.dtype}{whom}"
 
 
 @dataclass
@@ -80,6 +123,7 @@ class RankRecording:
     collectives: list[Collective] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
+    step_ended: dict[int, float] = field(default_factory=dict)  # seconds of the host's clock, by step
     outcome: dict[str, Any] | None = None  # None: the rank never came to its end
 
     @property
@@ -123,15 +167,22 @@ class Recording:
 
     @cached_property
     def refused(self) -> str | None:
-        """What the strategy said when it refused this scenario, as it may: every rank raised, and the contract does not
-        claim what the scenario needs. None: it did not refuse.
+        """What the strategy said when it refused this scenario, as it may: every rank raised, at least one of them for
+        a reason of its own, and the contract does not claim what the scenario needs. None: it did not refuse.
         """
         contract = self.ranks[0].notes.get("contract")  # absent: it was not even imported
         unclaimed = [need for need in self.scenario.needs if contract and not claims(contract, need)]
         outcomes = [rank.outcome or {} for rank in self.ranks]
         if not unclaimed or not all(outcome.get("status") == "raised" for outcome in outcomes):
             return None
-        return str(outcomes[0]["detail"]).splitlines()[-1]
+        own = [outcome for outcome in outcomes if outcome.get("error", "own") == "own"]
+        return last_words(str(own[0]["detail"])) if own else None
+
+    @cached_property
+    def not_claimed(self) -> str | None:
+        """Why the strategy was not put through this scenario, or not to its end; None: it was."""
+        reason: str | None = self.ranks[0].notes.get("not_claimed")
+        return reason
 
     @cached_property
     def parameter_names(self) -> list[str]:
@@ -145,6 +196,14 @@ class Recording:
         yield from range(self.scenario.num_steps)
 
 
+def last_words(detail: str) -> str:
+    """The exception of a traceback, on one line: what follows the last frame."""
+    lines = detail.splitlines()
+    frames = [place for place, line in enumerate(lines) if line.startswith("  ")]
+    message = " ".join(line.strip() for line in lines[frames[-1] + 1 if frames else -1 :] if line.strip())
+    return message if len(message) <= 300 else message[:297] + "..."
+
+
 def claims(contract: dict[str, Any], need: str) -> bool:
     """Does ``contract`` (as recorded) claim ``need``: a field of its own, or one of ``supports``?"""
     return bool(contract.get(need, need in contract.get("supports", ())))
@@ -155,15 +214,18 @@ def _read_rank(folder: Path, rank: int) -> RankRecording:
     journal, blobs = folder / "journal.jsonl", folder / "blobs.bin"
     if not journal.exists():
         return found
-    store = np.fromfile(blobs, dtype=np.uint8) if blobs.exists() else np.empty(0, np.uint8)
+    store = np.empty(0, np.uint8)
+    if blobs.exists() and blobs.stat().st_size:
+        store = np.asarray(np.memmap(blobs, np.uint8, mode="r"))  # no more of it in memory than is looked at
+    written = journal.read_bytes() if journal.stat().st_size <= LONGEST_JOURNAL else b""
     landed: dict[int, dict[str, Any]] = {}
     issued: list[dict[str, Any]] = []
-    for line in journal.read_text(encoding="utf-8").splitlines():
+    for line in written.split(b"\n"):
         try:
             event = json.loads(line)
-        except json.JSONDecodeError:  # the last line of a rank that was killed while writing it
+            kind = event.pop("kind")
+        except (ValueError, KeyError, AttributeError):  # the last line of a rank that was killed while writing it
             break
-        kind = event.pop("kind")
         if kind == "tensor":
             entry = Tensor(values=_values(store, event.pop("blob"), event["dtype"], event["shape"]), **event)
             found.tensors[entry.what, entry.step, entry.name] = entry
@@ -173,16 +235,49 @@ def _read_rank(folder: Path, rank: int) -> RankRecording:
             landed[event["seq"]] = event
         elif kind == "loss":
             found.losses[event["step"]] = event["value"]
+            if "at" in event:
+                found.step_ended[event["step"]] = event["at"]
         elif kind == "outcome":
             found.outcome = event
         else:
             found.notes[event["name"]] = event["value"]
-    for event in issued:
-        payload = _values(store, event.pop("blob"), event["dtype"], [event["numel"]])
-        end = landed.get(event["seq"], {})
-        times = {"landed": end.get("at"), "written_in_flight": end.get("written", False)}
-        found.collectives.append(Collective(payload=payload, **times, **event))
+    if found.outcome is not None and not _intact(written, store, found.outcome.pop("seals", {})):
+        found.outcome = {"status": "raised", "when": "in its recording", "error": "recording", "detail": CHANGED}
+    found.collectives = [_collective(store, event, landed.get(event["seq"], {})) for event in issued]
     return found
+
+
+def _intact(written: bytes, store: np.ndarray, seals: dict[str, Any]) -> bool:
+    """Has nobody but its rank written this recording? Only collectives may still land after the last word."""
+    ends = {name: seals[name][0] if name in seals else 0 for name in ("lines", "blobs")}
+    if not (
+        is_sealed_by(seals.get("lines"), written[: ends["lines"]])
+        and is_sealed_by(seals.get("blobs"), store[: ends["blobs"]].data)
+        and len(store) == ends["blobs"]
+    ):
+        return False
+    kinds = [json.loads(line)["kind"] for line in written[ends["lines"] :].split(b"\n") if line]
+    return sorted(kinds)[-1:] == ["outcome"] and kinds.count("outcome") == 1 and set(kinds) <= {"landed", "outcome"}
+
+
+def _collective(store: np.ndarray, event: dict[str, Any], end: dict[str, Any]) -> Collective:
+    """One collective from the line of its issue and that of its landing (empty: it never landed)."""
+    payload = _values(store, event.pop("blob"), event["dtype"], [event["numel"]])
+    for name in ("ranks", "sends", "receives"):
+        event[name] = None if event.get(name) is None else tuple(event[name])
+    event["shapes"] = tuple(tuple(shape) for shape in event.get("shapes", ()))
+    source, how, written = end.get("source"), end.get("how"), end.get("written")
+    if source is not None and event["ranks"] is not None:
+        event["peer"] = event["ranks"][source]
+    return Collective(
+        payload=payload,
+        landed=end.get("at"),
+        written_in_flight=bool(written),
+        how=how,
+        wait_began=end.get("wait_began"),
+        written=written if isinstance(written, str) else None,
+        **event,
+    )
 
 
 def _values(store: np.ndarray, blob: list[int] | None, dtype: str, shape: list[int]) -> np.ndarray | None:

@@ -27,18 +27,39 @@ class Scenario(BaseModel):
     num_steps: int = Field(1, ge=1, description="optimizer steps")
     num_micro_batches: int = Field(1, ge=1, description="backwards per step and rank; all but the last in no_sync()")
     samples_per_micro_batch: int = Field(1, ge=1, description="per rank")
-    optimizer: Literal["sgd", "adamw"] = "sgd"
     seed: int = 0
+
+    # How the loop behaves. Whatever is set here, the single process does it, too.
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    weight_decay: float = Field(0.0, ge=0)
+    use_no_sync: bool = Field(True, description="false: every micro-batch's backward may synchronise")
+    forwards_first: bool = Field(False, description="all forwards of a step before its first backward")
+    zero_grad: Literal["before_forward", "after_forward"] = "before_forward"
+    set_to_none: bool = Field(True, description="how zero_grad() is called")
+    clip_norm: float | None = Field(None, gt=0, description="clip_grad_norm_ before the step")
+    raise_in_no_sync: bool = Field(False, description="before the first step an exception leaves a no_sync() context")
+    resume_after: int | None = Field(None, description="after this step a fresh replica takes over by state_dict()")
+    change_after: int | None = Field(None, description="after this step the model is changed under the wrapper")
+
+    # Where ranks may differ.
     same_start: bool = Field(True, description="replicas are built equal; false: each rank draws its own weights")
+    same_registration: bool = Field(True, description="false: some ranks register equal parameters in another order")
+
+    # What the observer does, and what is kept.
     tagged: bool = Field(False, description="gradients are replaced by codes that name their parameter and element")
     poison: bool = Field(True, description="a tensor in flight holds NaN until the strategy waits for it")
+    delay_ms: float = Field(0.0, ge=0, description="collectives start and finish late by up to this, seeded by rank")
     keep_steps: int = Field(8, ge=0, description="contents are kept of the first steps, digests of all")
     small_buckets: bool = Field(False, description="built-in strategies get a small bucket cap: several buckets")
     evaluate: bool = Field(False, description="the workload's own evaluation runs after the last step")
+
+    # What it asks of the strategy.
     needs: tuple[str, ...] = Field(
         (), description="claims without which a strategy may refuse this, raising on every rank"
     )
+    only_if_claimed: tuple[str, ...] = Field((), description="claims without which this is not run at all")
     judged_by: tuple[str, ...] | None = Field(None, description="only these check codes read this; None: all")
+
     backend: Literal["gloo", "nccl"] = "gloo"
     device: Literal["cpu", "cuda"] = "cpu"
     driver: str | None = None

@@ -1,7 +1,8 @@
-"""What runs on one rank: build, wrap, train, write everything down. And the single process beside it.
+"""What runs on one rank: build, wrap, train, write everything down.
 
 Special here: this file judges nothing and compares nothing. It follows the scenario, drives the strategy through its
-``Driver``, and leaves a journal; a rank that dies half-way leaves half a journal, which is still evidence.
+``Driver``, and leaves a journal; a rank that dies half-way leaves half a journal, which is still evidence. What the
+single process does beside it is in ``reference``.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ddp_core.driver import Driver, recognise, styles
+from ddp_core.driver import Driver, drive
 from verifier import fault as faults
 from verifier import kernels
 from verifier import workload as workloads
-from verifier.journal import Journal
+from verifier.delay import Delay
+from verifier.journal import Journal, rng_digest
 from verifier.loading import LoadedStrategy, StrategyError, load_strategy
 from verifier.observer import Observer
+from verifier.reference import attach_tags, describe, seed_streams
+from verifier.resuming import resume
 from verifier.scenario import Scenario
-from verifier.tags import TagBook
-from verifier.workload import Workload
 
 LINGER_S = 2.0
 
@@ -37,14 +40,17 @@ def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path) -> 
     journal.note("pid", os.getpid())
     try:
         dist.init_process_group(scenario.backend, store=store, rank=rank, world_size=scenario.world_size)
-        observer = Observer(journal, folder / "board", poison=scenario.poison, keep_payloads=scenario.tagged)
+        delay = Delay(scenario.seed, rank, scenario.world_size, scenario.delay_ms) if scenario.delay_ms else None
+        observer = Observer(
+            journal, folder / "board", poison=scenario.poison, keep_payloads=scenario.tagged, delay=delay
+        )
         kernels.install(observer)
         Subject(scenario, rank, folder, journal, observer).run()
         journal.note("observer", {"calls": observer.num_calls, "bytes": observer.num_bytes, "s": observer.overhead_s})
         journal.outcome("completed")
         leave_together(store, scenario.world_size)
     except StrategyError as error:
-        journal.outcome("raised", error.detail, when=error.when)
+        journal.outcome("raised", error.detail, when=error.when, error=error.kind)
 
 
 def leave_together(store: dist.Store, world_size: int) -> None:
@@ -62,8 +68,8 @@ class Subject:
     """One rank's replica under the strategy."""
 
     def __init__(self, scenario: Scenario, rank: int, folder: Path, journal: Journal, observer: Observer) -> None:
-        self.folder = folder
-        self.scenario, self.rank, self.journal, self.observer = scenario, rank, journal, observer
+        self.folder, self.scenario, self.rank = folder, scenario, rank
+        self.journal, self.observer = journal, observer
         self.workload = workloads.load(scenario)
         torch.manual_seed(scenario.seed if scenario.same_start else scenario.seed + 1 + rank)
         self.model = self.workload.model(rank)
@@ -76,149 +82,170 @@ class Subject:
     def run(self) -> None:
         strategy = load_strategy(self.scenario.strategy, self.folder, small_buckets=self.scenario.small_buckets)
         self.journal.note("contract", strategy.contract_dict())
-        self.driver = self._wrap(strategy)
-        self.parameters = [(n, p) for n, p in self.driver.named_parameters() if p.requires_grad]
-        cls, options = self.workload.optimizer()
-        try:
-            self.optimizer = self.driver.make_optimizer(cls, [p for _, p in self.parameters], **options)
-        except BaseException as error:
-            raise StrategyError.of("while the optimizer was made", error) from error
+        if reason := not_claimed(self.scenario, strategy):
+            self.journal.note("not_claimed", reason)
+            return
+        seed_streams(self.scenario, self.rank)
+        self.journal.note("rng_start", rng_digest())
+        self.take_over(self.wrap(strategy, self.model))
+        if self.scenario.raise_in_no_sync and not self._leave_no_sync_by_an_exception():
+            return
         for step in range(self.scenario.num_steps):
             self._step(step)
+            if step == self.scenario.resume_after and not resume(self, strategy, step):
+                return
+            if step == self.scenario.change_after:
+                self.workload.change(self.model)
+        self.journal.note("rng_end", rng_digest())
         if self.tags is not None:
             self.journal.note("tags_fired", self.tags.num_fired > 0)
         if self.scenario.evaluate:
             self.journal.note("evaluation", self.workload.evaluate(self.model))
 
-    def _wrap(self, strategy: LoadedStrategy) -> Driver:
+    def take_over(self, driver: Driver) -> None:
+        """Train through ``driver`` from here on, with an optimizer of its own."""
+        self.driver = driver
+        self.parameters = [(n, p) for n, p in driver.named_parameters() if p.requires_grad]
+        cls, options = self.workload.optimizer()
+        try:
+            self.optimizer = driver.make_optimizer(cls, [p for _, p in self.parameters], **options)
+        except BaseException as error:
+            raise StrategyError.of("while the optimizer was made", error) from error
+
+    def wrap(self, strategy: LoadedStrategy, model: nn.Module) -> Driver:
         def wrap(model: nn.Module) -> Any:
             return strategy.wrap(model, **strategy.options)
 
         try:
             if self.scenario.fault is None:
-                wrapped = wrap(self.model)
+                wrapped = wrap(model)
             else:
-                wrapped = faults.load(self.scenario.fault).plant(self.model, wrap)
-            driver = styles()[self.scenario.driver] if self.scenario.driver else recognise(wrapped)
+                wrapped = faults.load(self.scenario.fault).plant(model, wrap)
+            driver = drive(wrapped, model, style=self.scenario.driver, companions=strategy.companions)
         except BaseException as error:
             raise StrategyError.of("in wrap(model)", error) from error
         self.journal.note("driver", driver.style)
-        return driver(wrapped, self.model)
+        self.journal.note("has_no_sync", driver.has_no_sync)
+        return driver
+
+    def _leave_no_sync_by_an_exception(self) -> bool:
+        """As a batch that does not fit in memory does, in a loop that catches it and goes on. False: no context."""
+        if not self.driver.has_no_sync:
+            self.journal.note("not_claimed", "the strategy has no no_sync() to leave by an exception")
+            return False
+        *inputs, _ = self.workload.micro_batch(0, 0, self.rank)
+        try:
+            with suppress(DeliberateError), self.driver.no_sync():
+                self.driver.forward(*inputs)
+                raise DeliberateError
+        except BaseException as error:
+            raise StrategyError.of("when an exception left no_sync()", error) from error
+        return True
 
     def _step(self, step: int) -> None:
         self.observer.step = step
+        scenario, driver = self.scenario, self.driver
         try:
-            self.driver.zero_grad(self.optimizer)
-            loss = sum(self._micro_batch(step, micro) for micro in range(self.scenario.num_micro_batches))
-            self.observer.phase = "before_step"
-            self.driver.before_step()
+            driver.start_step(self.optimizer)
+            if scenario.zero_grad == "before_forward":
+                driver.zero_grad(self.optimizer, set_to_none=scenario.set_to_none)
+            loss = self._forwards_first(step) if scenario.forwards_first else self._in_turn(step)
+            self._phase("before_step")
+            driver.before_step()
+            if scenario.clip_norm is not None:
+                driver.clip([p for _, p in self.parameters], scenario.clip_norm)
             self._record("gradient", step)
-            self.observer.phase = "step"
-            self.driver.step(self.optimizer)
+            self._phase("step")
+            self._optimize(step)
+            driver.after_step()
         except BaseException as error:
             raise StrategyError.of(f"in step {step} ({self.observer.phase})", error) from error
         self._record("weight", step)
-        self.journal.write("loss", step=step, value=float(loss))
+        self._record_optimizer_state(step)
+        self.journal.write("loss", step=step, value=loss, at=time.monotonic())
 
-    def _micro_batch(self, step: int, micro: int) -> float:
-        """One forward and backward; returns this micro-batch's share of the rank's loss."""
-        *inputs, target = self.workload.micro_batch(step, micro, self.rank)
-        last = micro == self.scenario.num_micro_batches - 1
-        with nullcontext() if last else self.driver.no_sync():
-            self.observer.phase = "forward"
-            output = self.driver.forward(*inputs)
-            if step == 0 and micro == 0:
-                self._record("weight", -1)  # what the first forward used: the latest moment to be equal
-            loss = self.workload.loss(output, target) / self.scenario.num_micro_batches
-            self.observer.phase = "backward"
+    def _in_turn(self, step: int) -> float:
+        """Forward and backward of one micro-batch after the other; returns the rank's loss."""
+        total = 0.0
+        for micro in range(self.scenario.num_micro_batches):
+            last = micro == self.scenario.num_micro_batches - 1
+            quiet = self.scenario.use_no_sync and not last
+            with self.driver.no_sync() if quiet else nullcontext():
+                loss = self._forward(step, micro, quiet=quiet)
+                if micro == 0 and self.scenario.zero_grad == "after_forward":
+                    self.driver.zero_grad(self.optimizer, set_to_none=self.scenario.set_to_none)
+                self._phase("backward", micro, quiet=quiet)
+                self.driver.backward(loss)
+            total += float(loss.detach())
+        return total
+
+    def _forwards_first(self, step: int) -> float:
+        losses = [self._forward(step, micro) for micro in range(self.scenario.num_micro_batches)]
+        for micro, loss in enumerate(losses):
+            self._phase("backward", micro)
             self.driver.backward(loss)
-        return float(loss.detach())
+        return sum(float(loss.detach()) for loss in losses)
 
-    def _record(self, what: str, step: int) -> None:
+    def _forward(self, step: int, micro: int, *, quiet: bool = False) -> torch.Tensor:
+        """The loss of one micro-batch, its share of the rank's."""
+        *inputs, target = self.workload.micro_batch(step, micro, self.rank)
+        self._phase("forward", micro, quiet=quiet)
+        with self.workload.watching(lambda name, buffer: self._saw(step, micro, name, buffer)):
+            output = self.driver.forward(*inputs)
+        if step == 0 and micro == 0:
+            self._record("weight", -1)  # what the first forward used: the latest moment to be equal
+        return self.workload.loss(output, target) / self.scenario.num_micro_batches
+
+    def _saw(self, step: int, micro: int, name: str, buffer: torch.Tensor) -> None:
+        if micro == 0:  # a synchronised step's first forward; what later ones see depends on no_sync
+            self.journal.tensor("buffer", step, name, buffer, keep=True)
+
+    def _optimize(self, step: int) -> None:
+        """Step; and look once more at the gradients when the optimizer begins: some synchronise in ``step()``."""
+
+        def look_again(optimizer: Any, args: Any, kwargs: Any) -> None:
+            self._record("gradient", step, only_if_changed=True)
+
+        handle = register_optimizer_step_pre_hook(look_again)
+        try:
+            self.driver.step(self.optimizer)
+        finally:
+            handle.remove()
+
+    def _phase(self, phase: str, micro: int | None = None, *, quiet: bool = False) -> None:
+        self.observer.phase, self.observer.micro, self.observer.in_no_sync = phase, micro, quiet
+
+    def _record(self, what: str, step: int, *, only_if_changed: bool = False) -> None:
         keep = step < self.scenario.keep_steps
         for name, parameter in self.parameters:
-            tensor = parameter.grad if what == "gradient" else parameter
+            tensor = self.driver.gradient(parameter) if what == "gradient" else parameter
             if tensor is not None:
-                self.journal.tensor(what, step, name, tensor, keep=keep)
+                self.journal.tensor(what, step, name, tensor, keep=keep, only_if_changed=only_if_changed)
+
+    def _record_optimizer_state(self, step: int) -> None:
+        """Digests of momentum and its like, where the optimizer is torch's kind; those of the last step only."""
+        state = getattr(self.optimizer, "state", None)
+        if step != self.scenario.num_steps - 1 or not isinstance(state, dict):
+            return
+        for name, parameter in self.parameters:
+            for key, value in sorted(state.get(parameter, {}).items()):
+                if isinstance(value, torch.Tensor):
+                    self.journal.tensor("optimizer_state", step, f"{name}/{key}", value, keep=False)
 
 
-def run_reference(scenario: Scenario, folder: Path) -> None:
-    """The single process: plain torch on the large batch, no strategy, no process group.
-
-    Also writes each rank's own gradient of the first step, which is what a wrong gradient is explained with.
-    """
-    journal = Journal(folder)
-    workload = workloads.load(scenario)
-    torch.manual_seed(scenario.seed)
-    model = workload.model(None)
-    describe(journal, model, workload)
-    tags = attach_tags(scenario, model, None) if scenario.tagged else None
-    parameters = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-    cls, options = workload.optimizer()
-    optimizer = cls([p for _, p in parameters], **options)
-    for step in range(min(scenario.num_steps, max(scenario.keep_steps, 1))):
-        if step == 0:
-            _local_gradients(scenario, workload, model, tags, journal)
-        optimizer.zero_grad(set_to_none=True)
-        *inputs, target = workload.large_batch(step)
-        loss = workload.loss(model(*inputs), target)
-        loss.backward()
-        for name, parameter in parameters:
-            if parameter.grad is not None:
-                journal.tensor("gradient", step, name, parameter.grad, keep=True)
-        optimizer.step()
-        journal.write("loss", step=step, value=float(loss.detach()))
-    journal.outcome("completed")
+class DeliberateError(Exception):
+    """Raised by this file inside ``no_sync()``, to see what is left of it."""
 
 
-def _local_gradients(
-    scenario: Scenario, workload: Workload, model: nn.Module, tags: Tags | None, journal: Journal
-) -> None:
-    for rank in range(scenario.world_size):
-        model.zero_grad(set_to_none=True)
-        for micro in range(scenario.num_micro_batches):
-            if tags is not None:
-                tags.rank = rank
-            *inputs, target = workload.micro_batch(0, micro, rank)
-            (workload.loss(model(*inputs), target) / scenario.num_micro_batches).backward()
-        for name, parameter in model.named_parameters():
-            if parameter.grad is not None:
-                journal.tensor(f"local_gradient_{rank}", 0, name, parameter.grad, keep=True)
-    if tags is not None:
-        tags.rank = None
-
-
-class Tags:
-    """Replaces every gradient by its tag, before any wrapper's hook sees it. ``rank`` None: the mean over ranks."""
-
-    def __init__(self, book: TagBook, rank: int | None) -> None:
-        self.book, self.rank, self.num_fired = book, rank, 0
-
-    def attach(self, name: str, parameter: nn.Parameter) -> None:
-        def replace(gradient: torch.Tensor) -> torch.Tensor:
-            self.num_fired += 1
-            flat = self.book.mean(name) if self.rank is None else self.book.gradient(name, self.rank)
-            return torch.from_numpy(flat).to(gradient).view(parameter.shape)
-
-        parameter.register_hook(replace)
-
-
-def attach_tags(scenario: Scenario, model: nn.Module, rank: int | None) -> Tags:
-    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-    tags = Tags(TagBook([(n, p.numel()) for n, p in named], scenario.world_size), rank)
-    for name, parameter in named:
-        tags.attach(name, parameter)
-    return tags
-
-
-def describe(journal: Journal, model: nn.Module, workload: Workload) -> None:
-    """Note what the judge needs to know of the model."""
-    entries = [
-        {"name": n, "shape": list(p.shape), "numel": p.numel(), "dtype": str(p.dtype).removeprefix("torch.")}
-        for n, p in model.named_parameters()
-        if p.requires_grad
-    ]
-    journal.note("parameters", entries)
-    exact = workload.exact or workload.scenario.tagged
-    journal.note("arithmetic", "exact" if exact else entries[0]["dtype"])
-    journal.note("started", time.monotonic())
+def not_claimed(scenario: Scenario, strategy: LoadedStrategy) -> str | None:
+    """Why ``scenario`` is not for this strategy: it says that it does not do this, or does not say that it does."""
+    contract = strategy.contract
+    if scenario.judged_by is not None and set(scenario.judged_by) <= {"LS102"} and not contract.sync_buffers:
+        return "the strategy declares sync_buffers=False"
+    for claim in scenario.needs:
+        if claim in contract.disclaims:
+            return f"the strategy disclaims {claim}"
+    for claim in scenario.only_if_claimed:
+        if claim not in contract.supports:
+            return f"the strategy does not claim {claim}"
+    return None

@@ -7,6 +7,8 @@ slice. So ranks see different samples, and the single process sees exactly the u
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -14,6 +16,8 @@ from torch import nn
 
 from verifier import catalogue
 from verifier.scenario import Scenario
+
+Watcher = Callable[[str, torch.Tensor], None]
 
 
 class Workload(ABC):
@@ -41,9 +45,14 @@ class Workload(ABC):
 
     def optimizer(self) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
         """SGD with momentum, or AdamW, and its options. SGD first: Adam hides wrong scales."""
+        decay = {"weight_decay": self.scenario.weight_decay} if self.scenario.weight_decay else {}
         if self.scenario.optimizer == "adamw":
-            return torch.optim.AdamW, {"lr": 1e-3}
-        return torch.optim.SGD, {"lr": 0.125, "momentum": 0.5}
+            return torch.optim.AdamW, {"lr": 1e-3, **decay}
+        return torch.optim.SGD, {"lr": 0.125, "momentum": 0.5, **decay}
+
+    def change(self, model: nn.Module) -> None:
+        """What ``change_after`` does to the bare model under the wrapper; the single process does the same."""
+        raise NotImplementedError(f"workload {self.scenario.workload} has no change")
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Figures after the last step, from the bare model. None by default."""
@@ -58,6 +67,28 @@ class Workload(ABC):
         size = self.scenario.samples_per_micro_batch
         start = (rank * self.scenario.num_micro_batches + micro) * size
         return tuple(tensor[start : start + size] for tensor in self.large_batch(step))
+
+    @contextmanager
+    def watching(self, watcher: Watcher) -> Iterator[None]:
+        """While inside, ``watcher(name, buffer)`` is told of the buffers that a forward finds, before it changes them.
+
+        Through a global: wrappers copy models, and a copy must report as well.
+        """
+        global _watcher
+        _watcher = watcher
+        try:
+            yield
+        finally:
+            _watcher = None
+
+
+_watcher: Watcher | None = None
+
+
+def saw(name: str, buffer: torch.Tensor) -> None:
+    """Called by models at the start of a forward, for each buffer that has to be equal on all ranks."""
+    if _watcher is not None:
+        _watcher(name, buffer)
 
 
 def load(scenario: Scenario) -> Workload:

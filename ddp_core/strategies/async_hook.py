@@ -15,9 +15,11 @@ import torch
 from torch import nn
 
 from ddp_core.strategies.hook import Hook
-from ddp_core.strategy import drop_if_nobody_used, gradient_to_send
+from ddp_core.strategy import ALL_CLAIMS, Contract, drop_if_nobody_used, gradient_to_send
 from ddp_core.turns import Parcel
 from ddp_core.wrapper import DataParallel
+
+CONTRACT = Contract(supports=ALL_CLAIMS)
 
 
 class AsyncHook(Hook):

@@ -24,7 +24,7 @@ from torch import nn
 from ddp_core.bucket import Bucket
 from ddp_core.buckets import MB, BucketPlan, Gradient, plan_buckets
 from ddp_core.comm import Comm
-from ddp_core.strategy import Contract
+from ddp_core.strategy import ALL_CLAIMS, Contract
 from ddp_core.turns import InTurn, Parcel
 from ddp_core.unused import nobody_used
 from ddp_core.wire import Bfloat16Wire
@@ -160,7 +160,7 @@ class Bucketed(InTurn):
 
 
 def contract(*, wire: str | None = None, **options: Any) -> Contract:
-    return Contract(lossy="bfloat16" if wire == "bf16" else None)
+    return Contract(lossy="bfloat16" if wire == "bf16" else None, supports=ALL_CLAIMS)
 
 
 def wrap(

@@ -21,7 +21,7 @@ from ddp_core.comm import Comm
 from ddp_core.strategy import Contract
 from ddp_core.unwrapped import objection_to
 
-CONTRACT = Contract(sharded=True)
+CONTRACT = Contract(sharded=True, sync_buffers=False, disclaims=frozenset({"unused_parameters"}))
 
 
 def wrap(model: nn.Module, *, blocks: bool = True, **options: Any) -> nn.Module:

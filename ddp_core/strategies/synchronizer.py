@@ -9,7 +9,12 @@ from __future__ import annotations
 from torch import nn
 
 from ddp_core.communicator import Communicator, TorchCommunicator
+from ddp_core.strategy import ALL_CLAIMS, Contract
 from ddp_core.synchronizer import Synchronizer
+
+CONTRACT = Contract(
+    sync_buffers=False, supports=ALL_CLAIMS - {"changes_after_wrap", "state_dict"}, disclaims=frozenset({"state_dict"})
+)
 
 
 def wrap(

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddp_core.strategy import Contract
 
-CONTRACT = Contract(sharded=True)
+CONTRACT = Contract(sharded=True, disclaims=frozenset({"state_dict"}))
 
 
 class Zero1(DistributedDataParallel):

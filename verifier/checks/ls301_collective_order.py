@@ -1,13 +1,16 @@
 """Collective order: the n-th collective of every rank is the same operation on the same parameters.
 
-Claim: per group, all ranks issue the same operations in the same order, with equal dtype, size, reduce operation and
-root; and where gradients are tagged, the payload of every reduction holds the same elements of the same parameters
-at the same offsets on every rank, by *name*.
+Claim: per group, all members issue the same operations in the same order, with equal dtype, size, reduce operation and
+root (where members bring different amounts: with what each expects of the other); the n-th message sent from one rank
+to another under a tag is received as the n-th, in dtype and size; and where gradients are tagged, the payload of every
+reduction holds the same elements of the same parameters at the same offsets on every rank, by *name*.
 
 Catches: buckets filled in the order in which gradients arrive; parameters skipped on the ranks that did not use
-them; a collective too few or too many on one rank; mismatched dtypes, which gloo reinterprets without a word.
+them; a collective too few or too many on one rank, also where the others then hang; mismatched dtypes, which gloo
+reinterprets without a word.
 
-Blind to: order between different groups, and to payloads that do not hold plain gradients (compressed, or encoded).
+Blind to: order between different groups, to payloads that do not hold plain gradients (compressed, or encoded), and to
+what a rank that raised or died would have done next.
 
 Seen in the wild: ray-project/ray#59544 and OpenTSLM#49 (gradients that are None are skipped, so the next parameter
 slides into their place); pytorch/pytorch#72843; the bucketed wrapper of many tutorials.
@@ -18,14 +21,17 @@ launch strictly in that order, with zeros for what a rank did not use.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from itertools import zip_longest
+from itertools import combinations, zip_longest
+from typing import Any
 
 from verifier.check import Findings, check
+from verifier.lanes import Channel, Lane, channels, lanes
 from verifier.packing import tag_book
 from verifier.recording import REDUCTIONS, Collective, Recording
 from verifier.tags import Segment, TagBook
 from verifier.verdict import Failure
+
+SAME_ORDER = "issue the same collectives in the same order on every rank"
 
 
 @check
@@ -34,29 +40,29 @@ def collective_order(recording: Recording) -> Findings:
     if recording.scenario.world_size == 1:
         findings.not_claimed = "one rank has no other to keep in order with"
         return findings
-    by_group: defaultdict[str, dict[int, list[Collective]]] = defaultdict(dict)
-    for rank in recording.ranks:
-        for collective in rank.collectives:
-            by_group[collective.group].setdefault(rank.rank, []).append(collective)
-    if recording.complete and not by_group:
+    if recording.complete and not any(rank.collectives for rank in recording.ranks):
         findings.blocked = "no collective was seen: nothing can have been synchronised through torch.distributed"
     book = tag_book(recording)
-    for members in by_group.values():
-        _compare_group(recording, members, book, findings)
+    for lane in lanes(recording):
+        _compare_lane(recording, lane, book, findings)
+    for channel in channels(recording):
+        _compare_channel(recording, channel, findings)
     return findings
 
 
-def _compare_group(
-    recording: Recording, members: dict[int, list[Collective]], book: TagBook | None, findings: Findings
-) -> None:
-    """Compare each rank's sequence with the lowest member's; the first difference on a rank ends its comparison."""
-    standard = min(members)
-    for rank in sorted(members):
-        if rank == standard:
-            continue
-        for place, (mine, theirs) in enumerate(zip_longest(members[rank], members[standard])):
+def _compare_lane(recording: Recording, lane: Lane, book: TagBook | None, findings: Findings) -> None:
+    """Compare each member's sequence with one member's; the first difference on a rank ends its comparison.
+
+    That one is the lowest that came to its end: its sequence is whole. Where none did, the one that came furthest.
+    """
+    ended = [rank for rank in lane.members if recording.ranks[rank].completed]
+    standard = min(ended) if ended else max(sorted(lane.members), key=lambda rank: len(lane.members[rank]))
+    before = len(findings.failures)
+    for rank in sorted(lane.members.keys() - {standard}):
+        for place, (mine, theirs) in enumerate(zip_longest(lane.members[rank], lane.members[standard])):
             if mine is None or theirs is None:
-                if recording.complete:
+                # Who ended well will issue no more; who hangs, raised or died might have.
+                if recording.ranks[rank if mine is None else standard].completed:
                     findings.failures.append(_missing(recording, rank, standard, place, mine, theirs))
                 break
             findings.comparisons += 1
@@ -64,24 +70,23 @@ def _compare_group(
             if failure is not None:
                 findings.failures.append(failure)
                 break
+    if len(findings.failures) == before:  # the sequences agree, so the n-th belong together
+        for row in zip(*lane.members.values(), strict=False):
+            _compare_amounts(recording, dict(zip(lane.members, row, strict=True)), findings)
 
 
 def _compare_pair(
     recording: Recording, rank: int, standard: int, mine: Collective, theirs: Collective, book: TagBook | None
 ) -> Failure | None:
     if mine.signature != theirs.signature:
-        return Failure(
-            scenario=recording.scenario.name,
-            step=mine.step if mine.step >= 0 else None,
-            rank=rank,
-            bucket=_place_in_step(recording, rank, mine),
+        return _failure(
+            recording,
+            rank,
+            mine,
             expected=theirs.describe(),
             observed=mine.describe(),
-            cause="collectives_differ",
-            confidence=1.0,
             explanation=f"collective {mine.seq} is {theirs.describe()} on rank {standard} "
             f"and {mine.describe()} on rank {rank}",
-            hint="issue the same collectives in the same order on every rank",
         )
     if book is None or mine.op not in REDUCTIONS or mine.payload is None or theirs.payload is None:
         return None
@@ -92,20 +97,130 @@ def _compare_pair(
     if clash is None:
         return None
     here, there = clash
-    return Failure(
-        scenario=recording.scenario.name,
-        step=mine.step,
-        rank=rank,
+    return _failure(
+        recording,
+        rank,
+        mine,
         parameter=here.name,
-        bucket=_place_in_step(recording, rank, mine),
         expected=_list(their_parts),
         observed=_list(my_parts),
         cause="bucket_contents_differ",
-        confidence=1.0,
         explanation=f"collective {mine.seq} adds {here.describe()} of rank {rank} to {there.describe()} "
         f"of rank {standard}",
         hint="fix what shares a bucket, and in which order, before the first backward; do not fill by arrival",
     )
+
+
+def _compare_amounts(recording: Recording, row: dict[int, Collective], findings: Findings) -> None:
+    """Where members bring different amounts: does each send what the other expects?"""
+    for one, other in [*combinations(row, 2), *((b, a) for a, b in combinations(row, 2))]:
+        sender, receiver = row[one], row[other]
+        if sender.sends is None or receiver.receives is None or sender.ranks is None:
+            continue
+        findings.comparisons += 1
+        sent = sender.sends[sender.ranks.index(other)]
+        expected = receiver.receives[sender.ranks.index(one)]
+        if sent != expected:
+            findings.failures.append(
+                _failure(
+                    recording,
+                    other,
+                    receiver,
+                    expected=f"{sent} elements from rank {one}",
+                    observed=f"room for {expected}",
+                    explanation=f"in collective {receiver.seq}, {receiver.op.strip('_')}, rank {one} sends {sent} "
+                    f"elements to rank {other}, which expects {expected}",
+                    hint="agree on who sends how much before the exchange",
+                )
+            )
+            return
+
+
+def _compare_channel(recording: Recording, channel: Channel, findings: Findings) -> None:
+    """The n-th message sent is the n-th received. A surplus tells nothing where a rank did not come to its end."""
+    source, target = channel.address.source, channel.address.target
+    for place, (sent, received) in enumerate(zip_longest(channel.sent, channel.received)):
+        if sent is None or received is None:
+            call, whose, other = (sent, source, target) if received is None else (received, target, source)
+            if recording.complete and not channel.guessed:
+                findings.failures.append(
+                    _failure(
+                        recording,
+                        whose,
+                        call,
+                        expected=f"its counterpart on rank {other}",
+                        observed="none",
+                        explanation=f"{call.describe()} of rank {whose}, number {place} from rank {source} to rank "
+                        f"{target} under tag {channel.address.tag}, has no counterpart on rank {other}",
+                        hint="let every send have its receive, on the same pair of ranks and under the same tag",
+                    )
+                )
+            return
+        findings.comparisons += 1
+        if (sent.numel, sent.dtype) != (received.numel, received.dtype):
+            findings.failures.append(
+                _failure(
+                    recording,
+                    target,
+                    received,
+                    expected=sent.describe(),
+                    observed=received.describe(),
+                    explanation=f"message {place} from rank {source} to rank {target} is {sent.numel} {sent.dtype}, "
+                    f"and is received as {received.numel} {received.dtype}",
+                    hint="receive with the size and dtype of what is sent",
+                )
+            )
+            return
+
+
+def _missing(
+    recording: Recording, rank: int, standard: int, place: int, mine: Collective | None, theirs: Collective | None
+) -> Failure:
+    extra = theirs or mine
+    assert extra is not None
+    who, other = (standard, rank) if mine is None else (rank, standard)
+    if recording.ranks[who].completed:
+        told = f"rank {who} issues {extra.describe()} as number {place}, rank {other} issues no more"
+    else:
+        told = f"rank {other} finished, and rank {who} waits in {extra.describe()}, number {place}, which rank {other} "
+        told += "never issued"
+    return _failure(
+        recording,
+        rank,
+        extra,
+        placed=False,
+        expected=theirs.describe() if theirs else "no further collective",
+        observed=mine.describe() if mine else "no further collective",
+        explanation=told,
+    )
+
+
+def _failure(
+    recording: Recording,
+    rank: int,
+    call: Collective,
+    *,
+    placed: bool = True,
+    cause: str = "collectives_differ",
+    hint: str = SAME_ORDER,
+    **said: Any,
+) -> Failure:
+    """A failure of ``rank`` in ``call``; ``placed`` if the call is its own, and has a place in its step."""
+    in_step = call.step >= 0
+    return Failure(
+        scenario=recording.scenario.name,
+        step=call.step if in_step else None,
+        rank=rank,
+        bucket=_place_in_step(recording, rank, call) if in_step and placed else None,
+        cause=cause,
+        confidence=1.0,
+        hint=hint,
+        **said,
+    )
+
+
+def _place_in_step(recording: Recording, rank: int, collective: Collective) -> int:
+    return sum(c.step == collective.step and c.seq < collective.seq for c in recording.ranks[rank].collectives)
 
 
 def _first_clash(mine: list[Segment], theirs: list[Segment]) -> tuple[Segment, Segment] | None:
@@ -122,31 +237,6 @@ def _first_clash(mine: list[Segment], theirs: list[Segment]) -> tuple[Segment, S
 
 def _list(parts: list[Segment]) -> str:
     return ", ".join(part.describe() for part in parts)
-
-
-def _place_in_step(recording: Recording, rank: int, collective: Collective) -> int | None:
-    if collective.step < 0:
-        return None
-    return sum(c.step == collective.step and c.seq < collective.seq for c in recording.ranks[rank].collectives)
-
-
-def _missing(
-    recording: Recording, rank: int, standard: int, place: int, mine: Collective | None, theirs: Collective | None
-) -> Failure:
-    extra = theirs or mine
-    assert extra is not None
-    who, other = (standard, rank) if mine is None else (rank, standard)
-    return Failure(
-        scenario=recording.scenario.name,
-        step=extra.step if extra.step >= 0 else None,
-        rank=rank,
-        expected=theirs.describe() if theirs else "no further collective",
-        observed=mine.describe() if mine else "no further collective",
-        cause="collectives_differ",
-        confidence=1.0,
-        explanation=f"rank {who} issues {extra.describe()} as number {place}, rank {other} issues no more",
-        hint="issue the same collectives in the same order on every rank",
-    )
 
 
 CHECK = collective_order

@@ -19,6 +19,7 @@ from typing import Any
 import torch.distributed as dist
 
 _LENGTH = struct.Struct("!I")
+_LONGEST = 64 * 2**20  # no honest value is longer: what says it is, is no message
 
 
 def send(connection: socket.socket, message: Any) -> None:
@@ -28,17 +29,20 @@ def send(connection: socket.socket, message: Any) -> None:
 
 def receive(connection: socket.socket) -> Any:
     """The next message. Raises ConnectionError when the other side is gone."""
-    return pickle.loads(_read(connection, _LENGTH.unpack(_read(connection, _LENGTH.size))[0]))
+    (size,) = _LENGTH.unpack(_read(connection, _LENGTH.size))
+    if size > _LONGEST:
+        raise ConnectionError(f"a message of {size} bytes is none of ours")
+    return pickle.loads(_read(connection, size))
 
 
 def _read(connection: socket.socket, size: int) -> bytes:
-    data = b""
+    data = bytearray()
     while len(data) < size:
         part = connection.recv(size - len(data))
         if not part:
-            raise ConnectionError("the fork server closed the store")
+            raise ConnectionError("the other side of the store is gone")
         data += part
-    return data
+    return bytes(data)
 
 
 class SocketStore(dist.Store):
@@ -48,13 +52,18 @@ class SocketStore(dist.Store):
         super().__init__()
         self._connection = connection
         self._lock = threading.Lock()
+        self._count = 0
         self._timeout = timedelta(seconds=300)
 
     def _ask(self, *request: Any, timeout_s: float | None = None) -> Any:
         with self._lock:
+            self._count += 1
             self._connection.settimeout(timeout_s)
-            send(self._connection, request)
-            return receive(self._connection)
+            send(self._connection, (self._count, *request))
+            while True:
+                number, answer = receive(self._connection)
+                if number == self._count:  # not the late answer to one that was no longer waited for
+                    return answer
 
     def set(self, key: str, value: bytes | str) -> None:
         self._ask("set", key, _bytes(value))
@@ -106,25 +115,28 @@ class StoreServer:
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
-        self._blocked: defaultdict[str, list[socket.socket]] = defaultdict(list)
+        self._blocked: defaultdict[str, list[tuple[socket.socket, int]]] = defaultdict(list)
 
     def answer(self, connection: socket.socket) -> None:
-        """Read one request from ``connection`` and answer it. Raises ConnectionError if the rank is gone."""
-        name, *arguments = receive(connection)
+        """Read one request from ``connection`` and answer it.
+
+        Raises ConnectionError if the rank is gone, and whatever comes of a request that is none.
+        """
+        number, name, *arguments = receive(connection)
         if name == "get" and arguments[0] not in self._values:
-            self._blocked[arguments[0]].append(connection)
+            self._blocked[arguments[0]].append((connection, number))
             return
         handler: Callable[..., Any] = getattr(self, "_" + name)
-        send(connection, handler(*arguments))
+        send(connection, (number, handler(*arguments)))
 
     def _get(self, key: str) -> bytes:
         return self._values[key]
 
     def _set(self, key: str, value: bytes) -> None:
         self._values[key] = value
-        for connection in self._blocked.pop(key, []):
+        for connection, number in self._blocked.pop(key, []):
             try:
-                send(connection, value)
+                send(connection, (number, value))
             except OSError:  # that rank died while it waited; whoever watches processes will say so
                 continue
 

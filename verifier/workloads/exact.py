@@ -5,7 +5,8 @@ the world size, so that sums are exact in any order and the mean over ranks is a
 3, 5 or 7 ranks. Bits last for about three steps: use it for one.
 
 Same-shape siblings (``left``, ``right``) and an odd-sized layer are there because swaps between equals go unnoticed
-elsewhere.
+elsewhere. A buffer (``shift``) is read in forward and reported, because wrappers that think of parameters alone forget
+it. Where the scenario says so, odd ranks register the siblings in another order, which is all that differs.
 """
 
 from __future__ import annotations
@@ -13,22 +14,29 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from verifier.workload import Workload
+from verifier.workload import Workload, saw
 
 
 class ExactModel(nn.Module):
-    def __init__(self) -> None:
+    left: nn.Linear
+    right: nn.Linear
+    shift: torch.Tensor
+
+    def __init__(self, *, right_first: bool = False) -> None:
         super().__init__()
         self.inlet = nn.Linear(6, 8)
-        self.left = nn.Linear(8, 8)
-        self.right = nn.Linear(8, 8)
+        for name in ("right", "left") if right_first else ("left", "right"):
+            setattr(self, name, nn.Linear(8, 8))
         self.odd = nn.Linear(8, 7, bias=False)
         self.outlet = nn.Linear(7, 3)
-        for parameter in self.parameters():
+        for _, parameter in sorted(self.named_parameters()):  # by name: the same numbers in whatever order
             with torch.no_grad():
                 parameter.copy_(torch.randint(-2, 3, parameter.shape) / 2)
+        self.register_buffer("shift", torch.randint(-2, 3, (6,)).float())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        saw("shift", self.shift)
+        x = x + self.shift
         hidden = self.inlet(x).relu()
         hidden = self.left(hidden).relu() - self.right(hidden)
         return self.outlet(self.odd(hidden))
@@ -38,7 +46,7 @@ class Exact(Workload):
     exact = True
 
     def model(self, rank: int | None) -> nn.Module:
-        return ExactModel()
+        return ExactModel(right_first=not self.scenario.same_registration and rank is not None and rank % 2 == 1)
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step
@@ -48,6 +56,10 @@ class Exact(Workload):
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (output * target).sum() * self.scenario.world_size / len(target)
+
+    def change(self, model: nn.Module) -> None:
+        """Freeze what was trained, train what was frozen before: as a schedule that unfreezes layers does."""
+        model.get_submodule("odd").requires_grad_(False)
 
 
 WORKLOAD = Exact

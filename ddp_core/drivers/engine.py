@@ -1,0 +1,48 @@
+"""Engine style: the wrapped object replaces the loop's own calls with ``backward(loss)`` and ``step()``.
+
+The style of DeepSpeed and its like. The engine is given the optimizer where it has room for one (an attribute
+``optimizer`` that is None); one that made its own keeps it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from ddp_core.driver import Driver
+
+
+class EngineDriver(Driver):
+    style = "engine"
+    specificity = 25
+
+    @classmethod
+    def fits(cls, wrapped: Any) -> bool:
+        return callable(wrapped) and all(callable(getattr(wrapped, name, None)) for name in ("backward", "step"))
+
+    def make_optimizer(
+        self, cls: type[torch.optim.Optimizer], parameters: list[nn.Parameter], **options: Any
+    ) -> torch.optim.Optimizer:
+        own: torch.optim.Optimizer | None = getattr(self.wrapped, "optimizer", None)
+        if own is None:
+            own = super().make_optimizer(cls, parameters, **options)
+            self.wrapped.optimizer = own
+        return own
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self.wrapped.backward(loss)
+
+    def zero_grad(self, optimizer: torch.optim.Optimizer, *, set_to_none: bool = True) -> None:
+        own = getattr(self.wrapped, "zero_grad", None)
+        if callable(own) and not isinstance(self.wrapped, nn.Module):
+            own()
+        else:
+            super().zero_grad(optimizer, set_to_none=set_to_none)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        self.wrapped.step()
+
+
+DRIVER = EngineDriver

@@ -1,0 +1,42 @@
+"""Initial buffers agree: the first forward finds the same buffers on every rank, whatever they were built with.
+
+Claim: replicas start from one model, and a model is its parameters *and* its buffers. Tested with ranks whose buffers
+differ before wrapping, by what the first forward reads.
+
+Catches: a broadcast of ``model.parameters()`` that leaves out BatchNorm's statistics, positional tables, masks.
+
+Blind to: whether the buffers are those of rank 0; buffers that no forward reads.
+
+Seen in the wild: pytorch/pytorch#13711 and open-mmlab/mmdetection#4582 (statistics differ by rank).
+
+Remedy: broadcast buffers, too: ``for t in model.state_dict().values(): dist.broadcast(t, 0)``. A strategy that leaves
+buffers alone on purpose declares ``Contract(sync_buffers=False)``.
+"""
+
+from __future__ import annotations
+
+from verifier.agreement import compare_across_ranks
+from verifier.check import Findings, check
+from verifier.equivalence import contract_of
+from verifier.recording import Recording
+
+
+@check(when=lambda scenario: not scenario.same_start)
+def initial_buffers(recording: Recording) -> Findings:
+    contract = contract_of(recording)
+    for claim in ("broadcasts_at_start", "sync_buffers"):
+        if not contract.get(claim, True):
+            return Findings(not_claimed=f"the strategy declares {claim}=False")
+    return compare_across_ranks(
+        recording,
+        "buffer",
+        0,
+        cause="no_initial_broadcast",
+        explain=lambda rank, other, name: (
+            f"rank {rank}'s first forward finds other values of buffer {name} than rank {other}'s"
+        ),
+        hint="broadcast buffers as well as parameters from rank 0 when wrapping",
+    )
+
+
+CHECK = initial_buffers

@@ -1,0 +1,40 @@
+"""Optimizer state lockstep: after the last step all replicas hold the same momentum (moments, ...), to the byte.
+
+Claim: weights that agree today drift apart tomorrow if the state behind them differs. Compared by digest, for
+optimizers that keep torch's ``state``.
+
+Catches: a step that one rank skipped or took twice while its weights were overwritten by a broadcast; state that was
+initialised from other gradients; one rank's own weight decay or learning rate.
+
+Blind to: sharded state, which is spread over ranks on purpose; optimizers that keep their state elsewhere.
+
+Seen in the wild: huggingface/transformers#28270 and deepmodeling/deepmd-kit#5570 (ranks resumed from different places).
+
+Remedy: step with the same gradients on every rank; when resuming, load the same optimizer state on all of them.
+"""
+
+from __future__ import annotations
+
+from verifier.agreement import compare_across_ranks
+from verifier.check import Findings, check
+from verifier.equivalence import contract_of
+from verifier.recording import Recording
+
+
+@check
+def optimizer_state_lockstep(recording: Recording) -> Findings:
+    if contract_of(recording).get("sharded"):
+        return Findings(not_claimed="the strategy declares sharded=True: state is spread over the ranks")
+    return compare_across_ranks(
+        recording,
+        "optimizer_state",
+        recording.scenario.num_steps - 1,
+        cause="optimizer_state_diverged",
+        explain=lambda rank, other, name: (
+            f"after the last step rank {rank}'s optimizer holds other {name} than rank {other}'s"
+        ),
+        hint="let every rank step with the same gradients, as often",
+    )
+
+
+CHECK = optimizer_state_lockstep

@@ -1,0 +1,43 @@
+"""Update equivalence: after each step the weights are those of the single process.
+
+Claim: where the gradients were right, so are the weights after ``optimizer.step()``: every parameter was stepped, once,
+with the right state, and one that no rank used stayed where it was. Bit for bit in exact arithmetic, else within a
+bound that follows from the dtype and the optimizer.
+
+Catches: an optimizer that holds other tensors than those that are trained; steps skipped or taken twice; sharded
+optimizers that do not hand out what they own; optimizer state that is lost; gradients of zeros, in place of None, that
+let weight decay and momentum move parameters which nobody used.
+
+Blind to: steps from the first wrong gradient on, which LS201 reports.
+
+Seen in the wild: huggingface/accelerate#2665 (the optimizer held the parameters from before wrapping);
+pytorch/pytorch#28294 (unused parameters moved by momentum); huggingface/accelerate#2790 (a step too many).
+
+Remedy: make the optimizer from the parameters that are trained, after wrapping; step on every rank, once.
+"""
+
+from __future__ import annotations
+
+from verifier.check import Findings, check
+from verifier.equivalence import compare_gradients, contract_of
+from verifier.recording import Recording
+from verifier.updates import compare_weights
+
+NARROW = ("layers",)  # there weights differ from the single process's by roundings that are not bounded here
+
+
+@check(when=lambda scenario: not scenario.tagged and scenario.workload not in NARROW)
+def update_equivalence(recording: Recording) -> Findings:
+    if contract_of(recording).get("lossy"):
+        return Findings(not_claimed="the strategy declares what it loses on the wire: weights may differ by it")
+    if contract_of(recording).get("average") == "sum":
+        return Findings(not_claimed="the strategy declares average='sum': its steps are larger than a single process's")
+    gradients = compare_gradients(recording)
+    wrong_from = min((f.step for f in gradients.failures if f.step is not None), default=recording.scenario.num_steps)
+    steps = min(wrong_from, recording.scenario.keep_steps, recording.scenario.num_steps)
+    if steps == 0:
+        return Findings(blocked="the gradients are wrong from the first step on: see LS201")
+    return compare_weights(recording, range(steps))
+
+
+CHECK = update_equivalence

@@ -1,0 +1,85 @@
+"""Tensors in flight are left alone: nobody reads or writes what a collective is working on.
+
+Claim: between the start of an asynchronous collective and the wait for it, its tensor belongs to the transport. The
+observer fills it with a marker meanwhile, and looks whether the marker is still there when the collective lands.
+
+Catches: gradients scaled, clipped or zeroed while they are being reduced; results read, or copied, before the wait (the
+marker is then found in a gradient or a weight); a buffer that is filled again too early.
+
+Blind to: reads whose result is thrown away.
+
+Seen in the wild: microsoft/DeepSpeed#5545, NVIDIA/Megatron-LM#4054 (double buffers used again too early);
+pytorch/pytorch#27806.
+
+Remedy: ``work.wait()`` first; then read, scale, clip, zero.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verifier.check import Findings, check
+from verifier.diagnosis import POISON
+from verifier.recording import RankRecording, Recording, Tensor
+from verifier.verdict import Failure
+
+
+@check(when=lambda scenario: scenario.poison)
+def in_flight(recording: Recording) -> Findings:
+    findings = Findings()
+    for rank in recording.ranks:
+        for collective in rank.collectives:
+            findings.comparisons += 1
+            if collective.written_in_flight:
+                findings.failures.append(
+                    Failure(
+                        scenario=recording.scenario.name,
+                        step=collective.step if collective.step >= 0 else None,
+                        rank=rank.rank,
+                        expected="an untouched tensor",
+                        observed="a write to it",
+                        cause="written_in_flight",
+                        confidence=1.0,
+                        explanation=f"{collective.describe()}, started in {collective.phase}: its tensor was written "
+                        "to before the wait",
+                        hint="wait for the collective before writing to what it works on",
+                    )
+                )
+        findings.failures += _early_reads(recording, rank)
+    if not findings.comparisons and recording.complete:
+        findings.not_claimed = "no collective was seen"
+    return findings
+
+
+def _early_reads(recording: Recording, rank: RankRecording) -> list[Failure]:
+    """The first step's gradients and weights that hold the observer's marker."""
+    held = [t for t in rank.tensors.values() if t.what in ("gradient", "weight", "buffer") and _holds_marker(t)]
+    first = min((t.step for t in held), default=None)
+    kinds = [t for t in held if t.step == first]
+    gradients = [t for t in kinds if t.what == "gradient"]
+    return [
+        Failure(
+            scenario=recording.scenario.name,
+            step=t.step if t.step >= 0 else None,
+            rank=rank.rank,
+            parameter=t.name,
+            expected=f"a {t.what}",
+            observed="the marker of a tensor in flight",
+            cause="read_before_wait",
+            confidence=1.0,
+            explanation=f"the {t.what} of {t.name} holds the marker that fills a tensor while its collective is in "
+            "flight: it was read, or copied, before the collective was waited for",
+            hint="call work.wait() before reading, averaging or copying what the collective works on",
+        )
+        for t in gradients or kinds
+    ]
+
+
+def _holds_marker(tensor: Tensor) -> bool:
+    kind = POISON.get(tensor.dtype)
+    if kind is None or tensor.values is None:
+        return False
+    return bool((np.ascontiguousarray(tensor.values).view(kind[0]) == kind[1]).any())
+
+
+CHECK = in_flight

@@ -1,0 +1,64 @@
+"""State dict names: what is saved has the bare model's names, all of them, perhaps behind one common prefix.
+
+Claim: a checkpoint of the wrapped model can be loaded without the wrapper, and the reverse, once a prefix such as
+``module.`` is cut off.
+
+Catches: flat buffers saved in place of parameters; parameters or buffers left out; names of the wrapper's own between.
+
+Blind to: whether the values are right, which LS504 sees.
+
+Seen in the wild: a class of mistake: ``Missing key(s) in state_dict``, months after the run.
+
+Remedy: hand ``state_dict()`` and ``load_state_dict()`` on to the wrapped module.
+"""
+
+from __future__ import annotations
+
+from verifier.check import Findings, check
+from verifier.recording import Recording
+from verifier.verdict import Failure
+
+
+@check(when=lambda scenario: scenario.resume_after is not None)
+def state_dict_names(recording: Recording) -> Findings:
+    findings = Findings()
+    for rank in recording.ranks:
+        saved, bare = rank.notes.get("saved_names"), rank.notes.get("bare_names")
+        if saved is None or bare is None:
+            findings.blocked = f"rank {rank.rank} did not come to save its model"
+            continue
+        findings.comparisons += len(bare)
+        prefix = _prefix(saved, bare)
+        missing = [name for name in bare if prefix + name not in saved]
+        if missing and not _only_transient(missing, rank.notes.get("transient_names", [])):
+            findings.failures.append(
+                Failure(
+                    scenario=recording.scenario.name,
+                    rank=rank.rank,
+                    parameter=missing[0],
+                    expected=f"{len(bare)} names of the bare model",
+                    observed=f"{len(missing)} of them missing; saved: {', '.join(saved[:4])}, ...",
+                    cause="names_missing_in_state_dict",
+                    confidence=1.0,
+                    explanation=f"state_dict() on rank {rank.rank} has no '{missing[0]}', with or without a prefix",
+                    hint="hand state_dict() on to the wrapped module",
+                )
+            )
+    return findings
+
+
+def _prefix(saved: list[str], bare: list[str]) -> str:
+    """The common prefix before the bare names: that of the first saved name that ends like a bare one."""
+    for name in saved:
+        for end in bare:
+            if name == end or name.endswith("." + end):
+                return name.removesuffix(end)
+    return ""
+
+
+def _only_transient(missing: list[str], transient: list[str]) -> bool:
+    """Buffers registered with ``persistent=False`` are not saved by anybody."""
+    return set(missing) <= set(transient)
+
+
+CHECK = state_dict_names

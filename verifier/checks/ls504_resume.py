@@ -1,0 +1,40 @@
+"""Resume: fresh replicas that load what was saved go on as if nothing had happened.
+
+Claim: after ``state_dict()`` of model and optimizer is saved and loaded into replicas that were built from other random
+numbers, weights are those of a single process that was never interrupted.
+
+Catches: momentum that is lost; parameters that are not saved, or loaded into copies that are not trained; hooks that
+stay on the old tensors; a broadcast at wrap time that does not happen again after loading on one rank only.
+
+Blind to: random numbers and data order, which the loop restores and not the strategy.
+
+Seen in the wild: huggingface/transformers#28270, Lightning-AI/pytorch-lightning#19932, deepmodeling/deepmd-kit#5570.
+
+Remedy: save model and optimizer; load both on every rank, after wrapping.
+"""
+
+from __future__ import annotations
+
+from verifier.check import Findings, check
+from verifier.equivalence import contract_of
+from verifier.recording import Recording
+from verifier.updates import compare_weights
+
+
+@check(when=lambda scenario: scenario.resume_after is not None)
+def resume(recording: Recording) -> Findings:
+    if contract_of(recording).get("lossy") or contract_of(recording).get("average") == "sum":
+        return Findings(not_claimed="the strategy's own contract moves weights away from the single process's")
+    assert recording.scenario.resume_after is not None
+    findings = compare_weights(recording, range(recording.scenario.resume_after + 1, recording.scenario.num_steps))
+    for failure in findings.failures:
+        failure.cause, failure.confidence = "resumed_differently", 0.8
+        failure.explanation = (
+            f"after resuming, the weights of {failure.parameter} on rank {failure.rank} are not those of a run that "
+            "was not interrupted"
+        )
+        failure.hint = "save and load the whole state: parameters, buffers, optimizer"
+    return findings
+
+
+CHECK = resume

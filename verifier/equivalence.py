@@ -1,0 +1,244 @@
+"""Gradients against the single process: what several checks share. Pure functions on recordings.
+
+Special here is where the expectation comes from. In exact arithmetic and in float64 it is the single process's gradient
+of the large batch. In float32, bfloat16 and complex64 that would be blurred by how a matrix product of another size
+rounds; there it is the mean of the ranks' own gradients, as the single process computed each of them on the same
+micro-batch, and what is left is the rounding of W terms and their mean, element by element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from verifier.check import Findings
+from verifier.comparison import (
+    Difference,
+    bound_exact,
+    bound_float64,
+    bound_lossy,
+    bound_of_mean,
+    compare,
+)
+from verifier.diagnosis import GradientEvidence, diagnose
+from verifier.packing import partners
+from verifier.recording import RankRecording, Recording, Tensor
+from verifier.verdict import Failure
+
+EXACT = "exact"
+WIDE = ("float64", "complex128")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The gradient that a single process has, and how far from it an honest strategy may be (absolute)."""
+
+    values: np.ndarray
+    bound: np.ndarray | float
+
+
+def contract_of(recording: Recording) -> dict[str, Any]:
+    contract: dict[str, Any] = recording.ranks[0].notes.get("contract", {})
+    return contract
+
+
+def blocked_reference(recording: Recording) -> str | None:
+    if recording.reference is None or not recording.reference.completed:
+        return "the single-process reference did not come to its end, which is our fault"
+    return None
+
+
+def not_comparable(recording: Recording) -> str | None:
+    """Why the gradients of this recording cannot be compared with the single process's; None: they can."""
+    if recording.scenario.tagged and not all(r.notes.get("tags_fired", True) for r in recording.ranks):
+        return "the strategy trains copies of the parameters, which tags do not reach"
+    lossy = contract_of(recording).get("lossy")
+    if lossy and recording.scenario.tagged:
+        return f"the strategy declares lossy={lossy!r}, and tags do not survive rounding"
+    return None
+
+
+def compare_gradients(recording: Recording) -> Findings:
+    """Every rank's gradient of every parameter, just before the optimizer steps, against the single process's.
+
+    Stops after the first step in which something is wrong: later steps are consequences.
+    """
+    findings = Findings(blocked=blocked_reference(recording))
+    if findings.blocked:
+        return findings
+    if reason := not_comparable(recording):
+        findings.not_claimed = reason
+        return findings
+    for step in range(_num_steps(recording)):
+        failures = [
+            failure
+            for name in recording.parameter_names
+            for rank in recording.ranks
+            for failure in _compare(recording, rank, step, name, findings)
+        ]
+        findings.failures += failures
+        if failures:
+            break
+    return findings
+
+
+def _num_steps(recording: Recording) -> int:
+    kept = min(recording.scenario.num_steps, recording.scenario.keep_steps)
+    return min(kept, 1) if contract_of(recording).get("lossy") else kept  # after a rounded step weights are others
+
+
+def _compare(recording: Recording, rank: RankRecording, step: int, name: str, findings: Findings) -> list[Failure]:
+    assert recording.reference is not None
+    expected, observed = recording.reference.tensor("gradient", step, name), rank.tensor("gradient", step, name)
+    if observed is None or expected is None:
+        return _compare_presence(recording, rank, step, name, findings)
+    if observed.values is None or expected.values is None:
+        findings.blocked = f"the contents of {name} were not kept"
+        return []
+    wanted = expect(recording, step, name, expected)
+    if wanted is None:
+        return []
+    findings.comparisons += 1
+    difference = compare(observed.values, wanted.values, wanted.bound)
+    findings.note_margin(difference.margin)
+    if difference.equal:
+        return []
+    return [_failure(recording, rank, step, name, observed.values, wanted.values, difference)]
+
+
+def _compare_presence(
+    recording: Recording, rank: RankRecording, step: int, name: str, findings: Findings
+) -> list[Failure]:
+    """One of the two has no gradient. A gradient of zeros in its place is the same number: LS202 sees what it does."""
+    assert recording.reference is not None
+    expected, observed = recording.reference.tensor("gradient", step, name), rank.tensor("gradient", step, name)
+    if not rank.completed and ("weight", step, name) not in rank.tensors:
+        findings.blocked = f"rank {rank.rank} did not come to the end of step {step}"
+        return []
+    if observed is expected:  # both None: no gradient here, none there
+        return []
+    present = observed or expected
+    assert present is not None
+    if present.values is not None and not present.values.any():
+        findings.comparisons += 1
+        return []
+    if observed is None and contract_of(recording).get("sharded"):  # its owner has it: LS202 judges the weights
+        return []
+    return [_presence(recording, rank.rank, step, name, expected)]
+
+
+def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Expected | None:
+    """What rank gradients of ``name`` are held to; None where no bound is known (float32 after the first step)."""
+    assert reference.values is not None
+    world_size = recording.scenario.world_size
+    scale = world_size if contract_of(recording).get("average") == "sum" else 1
+    lossy = contract_of(recording).get("lossy")
+    values: np.ndarray = reference.values * scale
+    if lossy:
+        magnitude = _magnitude(recording, step, name) * scale
+        return Expected(values, bound_lossy(float(magnitude.max(initial=0.0)), world_size, lossy))
+    if is_exact(recording):
+        magnitude = _magnitude(recording, step, name) * scale
+        return Expected(values, bound_exact(float(magnitude.max(initial=0.0)), world_size))
+    if reference.dtype in WIDE:
+        return Expected(values, bound_float64(values))
+    local = list(local_gradients(recording, step, name).values())
+    if len(local) < world_size:
+        return None
+    wide = np.complex128 if reference.values.dtype.kind == "c" else np.float64
+    mean = np.mean([g.astype(wide) for g in local], axis=0) * scale
+    return Expected(mean, bound_of_mean(_magnitude(recording, step, name) * scale, world_size, reference.dtype))
+
+
+def is_exact(recording: Recording) -> bool:
+    assert recording.reference is not None
+    return recording.reference.notes.get("arithmetic") == EXACT
+
+
+def _magnitude(recording: Recording, step: int, name: str) -> np.ndarray:
+    """Element by element, the mean over ranks of the absolute local gradients."""
+    local = [np.abs(g).astype(np.float64) for g in local_gradients(recording, step, name).values()]
+    return np.sum(local, axis=0) / recording.scenario.world_size if local else np.zeros(())
+
+
+def local_gradients(recording: Recording, step: int, name: str) -> dict[int, np.ndarray]:
+    """Each rank's own gradient before synchronisation, as the single process computed it, where it was recorded."""
+    assert recording.reference is not None
+    found = {
+        rank: recording.reference.tensor(f"local_gradient_{rank}", step, name)
+        for rank in range(recording.scenario.world_size)
+    }
+    return {rank: t.values for rank, t in found.items() if t is not None and t.values is not None}
+
+
+def _failure(
+    recording: Recording,
+    rank: RankRecording,
+    step: int,
+    name: str,
+    observed: np.ndarray,
+    expected: np.ndarray,
+    difference: Difference,
+) -> Failure:
+    scenario = recording.scenario
+    cause = diagnose(
+        GradientEvidence(
+            observed=observed,
+            expected=expected,
+            world_size=scenario.world_size,
+            num_micro_batches=scenario.num_micro_batches,
+            poisoned=scenario.poison,
+            rank=rank.rank,
+            written_in_flight=any(c.written_in_flight for c in rank.collectives if c.step == step),
+            local=local_gradients(recording, step, name),
+            previous=_previous(rank, step, name),
+            contains=_contents(recording, rank.rank, step, name, difference),
+        )
+    )
+    return Failure(
+        scenario=scenario.name,
+        step=step,
+        rank=rank.rank,
+        parameter=name,
+        index=list(difference.index),
+        expected=repr(difference.expected),
+        observed=repr(difference.observed),
+        cause=cause.name if cause else None,
+        confidence=cause.confidence if cause else 0.0,
+        explanation=cause.explanation if cause else "the gradient is not that of the large batch; no pattern fits",
+        hint=cause.hint if cause else None,
+    )
+
+
+def _previous(rank: RankRecording, step: int, name: str) -> np.ndarray | None:
+    before = rank.tensor("gradient", step - 1, name)
+    return before.values if before is not None else None
+
+
+def _contents(recording: Recording, rank: int, step: int, name: str, difference: Difference) -> str | None:
+    if not recording.scenario.tagged:
+        return None
+    shape = next(e["shape"] for e in recording.ranks[rank].notes["parameters"] if e["name"] == name)
+    element = int(np.ravel_multi_index(difference.index, shape)) if shape else 0
+    return partners(recording, rank, step, name, element)
+
+
+def _presence(recording: Recording, rank: int, step: int, name: str, expected: Tensor | None) -> Failure:
+    missing = expected is not None
+    return Failure(
+        scenario=recording.scenario.name,
+        step=step,
+        rank=rank,
+        parameter=name,
+        expected="a gradient" if missing else "no gradient",
+        observed="None" if missing else "a gradient",
+        cause="missing_gradient" if missing else "stray_gradient",
+        confidence=0.9,
+        explanation=f"rank {rank} has {'no' if missing else 'a'} gradient for {name}; the single process has "
+        f"{'one' if missing else 'none'}",
+        hint="leave the result of the reduction in parameter.grad before the optimizer steps"
+        if missing
+        else "clear gradients between steps, and write a result back only to parameters that some rank used",
+    )

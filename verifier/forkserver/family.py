@@ -1,0 +1,108 @@
+"""Everything that a process started, directly or not, also what has tried to get away; and the end of it.
+
+Special here: the server makes itself the *reaper* of its descendants (Linux), so a daemon that forked twice and called
+``setsid`` is handed to the server, and not to init, when its parents end. Nothing outlives a scenario. Where there is
+no ``/proc`` (macOS) only process groups are ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_PR_SET_CHILD_SUBREAPER = 36
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Process(NamedTuple):
+    pid: int
+    parent: int
+    state: str  # R: wants the processor; D: waits for a disk; S: sleeps; T: is stopped; Z: has ended
+    cpu_s: float
+    resident: int  # bytes of memory, shared ones included
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants(root: int) -> list[Process]:
+    """Every living process below ``root``, in no order. Reads all of ``/proc``: a few milliseconds."""
+    children: defaultdict[int, list[Process]] = defaultdict(list)
+    for process in _all():
+        children[process.parent].append(process)
+    found, ahead = list[Process](), [root]
+    while ahead:
+        below = children.pop(ahead.pop(), [])
+        found += [process for process in below if process.state != "Z"]
+        ahead += [process.pid for process in below]
+    return found
+
+
+def _all() -> Iterator[Process]:
+    if not Path("/proc/self/stat").exists():
+        return
+    for name in os.listdir("/proc"):  # noqa: PTH208 (a Path for each entry takes as long as reading it)
+        if name.isdigit() and (process := look_at(int(name))) is not None:
+            yield process
+
+
+def look_at(pid: int) -> Process | None:
+    """What the kernel says about ``pid``; None if it has ended, or there is no ``/proc``."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            fields = file.read().rpartition(b")")[2].split()  # a name may hold blanks and brackets
+    except OSError:
+        return None
+    cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
+    return Process(pid, int(fields[1]), fields[0].decode(), cpu_s, int(fields[21]) * _PAGE)
+
+
+def bytes_written(pid: int) -> int:
+    """Bytes that ``pid``, and children that it has waited for, have written to disks; 0 if nobody may know."""
+    try:
+        text = Path(f"/proc/{pid}/io").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("write_bytes:")), 0)
+
+
+def end_descendants(limit_s: float = 10.0) -> dict[int, int]:
+    """Kill whatever lives below this process until nothing does; return how each child of ours ended, by pid."""
+    ended: dict[int, int] = {}
+    deadline = time.monotonic() + limit_s  # one that sleeps in the kernel for ever cannot be killed, nor waited for
+    while time.monotonic() < deadline:
+        try:
+            while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+                ended[reaped[0]] = reaped[1]
+        except ChildProcessError:
+            break
+        for process in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, signal.SIGKILL)
+        time.sleep(0.002)
+    return ended
+
+
+def end_marked(mark: str) -> None:
+    """Kill every process that was started with ``mark`` in its environment: what a server that was killed left."""
+    sought = mark.encode()
+    for process in _all():
+        try:
+            inherited = sought in Path(f"/proc/{process.pid}/environ").read_bytes()
+        except OSError:
+            continue
+        if inherited and process.pid != os.getpid():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, signal.SIGKILL)

@@ -1,0 +1,118 @@
+"""One process of a job as the server sees it: where it writes, what it prints, how it ended, where it stood.
+
+Special here: a stack is had from outside and without the process's help: ``faulthandler`` writes it in a signal handler
+that needs neither the GIL nor Python. A strategy that took that signal is asked by a second one; one that blocks both
+is described by what the kernel knows of it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verifier.forkserver import family
+from verifier.forkserver.child import EXIT_OUR_FAULT, REASON, STACK_SIGNAL
+from verifier.forkserver.output import Output
+
+STACK_WAIT_S = 2.0  # writing a stack takes a millisecond, where the processors are not fought over
+OUTPUT_SHOWN = 4000
+
+
+@dataclass
+class Member:
+    """One process of a job."""
+
+    name: str
+    folder: Path
+    pid: int
+    output: Output
+    connection: socket.socket | None = None
+    status: int | None = None  # as waitpid gives it
+    ended: str | None = None  # hung, stopped: ended by us, and why
+
+    @property
+    def running(self) -> bool:
+        return self.status is None
+
+    def progress(self) -> int:
+        try:
+            return (self.folder / "journal.jsonl").stat().st_size
+        except OSError:
+            return 0
+
+    def completed(self) -> bool:
+        """Has it written its last word, and is that word good?"""
+        return '"status": "completed"' in _text(self.folder / "journal.jsonl", last=500)
+
+    def describe(self, *, out_of_memory: bool) -> dict[str, Any]:
+        """What goes into ``launch.json``."""
+        code = os.waitstatus_to_exitcode(self.status or 0)
+        reason = _text(self.folder / REASON) if code == EXIT_OUR_FAULT else ""
+        if code == -signal.SIGKILL and not self.ended and out_of_memory:
+            reason = "the kernel killed it: this machine had run out of memory"
+        return {
+            "name": self.name,
+            "ended": self.ended,
+            "exit_code": code,
+            "signal": signal.Signals(-code).name if code < 0 and not self.ended else None,
+            "reason": reason or None,
+            "board": _text(self.folder / "board").rstrip("\0"),
+            "stack": _text(self.folder / "stack.txt") or None,
+            "output": _text(self.folder / "output.txt", last=OUTPUT_SHOWN) or None,
+        }
+
+
+def take_stacks(members: list[Member]) -> None:
+    """Have every process write its threads' stacks, as far as that can be had."""
+    silent = _ask(members, STACK_SIGNAL, STACK_WAIT_S)
+    # It handles or blocks that one: faulthandler also answers to what usually ends a process.
+    for member in _ask(silent, signal.SIGABRT, STACK_WAIT_S / 4):
+        with suppress(OSError):
+            (member.folder / "stack.txt").write_text(_from_outside(member.pid), encoding="utf-8")
+
+
+def _ask(members: list[Member], number: int, limit_s: float) -> list[Member]:
+    """Send ``number`` to all and wait until each has written a stack; return those that have not."""
+    for member in members:
+        with suppress(ProcessLookupError):
+            os.kill(member.pid, number)
+            os.kill(member.pid, signal.SIGCONT)  # one that was stopped cannot answer
+    deadline, sizes = time.monotonic() + limit_s, dict[str, int]()
+    while members and time.monotonic() < deadline:
+        time.sleep(0.05)
+        before, sizes = sizes, {m.name: _size(m.folder / "stack.txt") for m in members}
+        if all(sizes[m.name] and sizes[m.name] == before.get(m.name) for m in members):
+            return []
+    return [m for m in members if not sizes.get(m.name)]
+
+
+def _from_outside(pid: int) -> str:
+    process = family.look_at(pid)
+    state = {"R": "is running", "S": "sleeps", "D": "waits for a device", "T": "is stopped"}
+    doing = state.get(process.state, "has ended") if process else "has ended"
+    where = ""
+    with suppress(OSError):
+        where = Path(f"/proc/{pid}/wchan").read_text(encoding="ascii").strip("0\n")
+    return f"no Python stack: the process blocks or handles the signals that ask for it; it {doing} {where}".rstrip()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _text(path: Path, last: int = 20_000) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - last))
+            return file.read().decode("utf-8", errors="replace")
+    except OSError:  # it was never written, or the strategy removed it
+        return ""

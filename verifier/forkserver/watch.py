@@ -1,0 +1,89 @@
+"""Does a job still get somewhere, and within its limits? Asked twice a second, answered with a reason to end it.
+
+Special here: *slow is not hung*. Nobody's journal growing is a hang after a short time only if nobody uses a processor
+either; a job that computes, or waits for its turn on a crowded machine, is given the full limit. And one that still
+writes when its time is up is out of time, not hung.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from verifier.forkserver import family
+from verifier.forkserver.limits import GIB, Limits
+from verifier.forkserver.member import Member
+
+TICK_S = 0.5
+GRACE_AFTER_DEATH_S = 3.0  # once a rank has died, what the others may still take to notice and say so
+GRACE_AFTER_END_S = 5.0  # once all have completed, what they may take to leave
+SHORTEST_STALL_S = 2.0
+BUSY = 0.1  # of a processor: below this a process does nothing but poll
+
+
+class Watch:
+    """One job's: ``look`` as often as you like."""
+
+    def __init__(self, members: list[Member], limits: Limits, timeout_s: float) -> None:
+        self._members, self._limits, self._timeout_s = members, limits, timeout_s
+        self._begun = self._moved = self._busy = self._looked = time.monotonic()
+        self._seen = -1
+        self._cpu: dict[int, float] = {}
+        own = family.look_at(os.getpid())
+        self._shared = own.resident if own else 0
+        # A hang is told from being slow by nobody computing, so a short time limit may be met by a short patience.
+        short_s = max(timeout_s / 4, SHORTEST_STALL_S) if own else limits.stall_s
+        self._patience_s = min(limits.stall_s, short_s)
+
+    def look(self) -> str | None:
+        """Why the job must be ended now, beginning with "hung" or "stopped" (empty: its work is done); None: go on."""
+        now = time.monotonic()
+        progress = sum(member.progress() for member in self._members)
+        if progress != self._seen:
+            self._seen, self._moved = progress, now
+        failed = [m for m in self._members if not m.running and (m.status != 0 or not m.completed())]
+        idle_s = now - self._moved
+        if failed and idle_s > GRACE_AFTER_DEATH_S:
+            return f"stopped: {', '.join(m.name for m in failed)} had died"
+        if idle_s > GRACE_AFTER_END_S and all(m.completed() for m in self._members if m.running):
+            return ""
+        if now - self._looked >= TICK_S:
+            if (excess := self._excess(now)) is not None:
+                return excess
+            self._looked = now
+        if idle_s > self._limits.stall_s or now - max(self._moved, self._busy) > self._patience_s:
+            return f"hung: nothing happened for {idle_s:.0f} s"
+        if now - self._begun > self._timeout_s:
+            return f"stopped: it was still at work when its {self._timeout_s:.0f} s were over"
+        return None
+
+    def _excess(self, now: float) -> str | None:
+        """Which limit the processes of the job have passed, if any; and note whether one of them is busy."""
+        processes = family.descendants(os.getpid())
+        elapsed = now - self._looked
+        cpu = {p.pid: p.cpu_s for p in processes}
+        if any(p.state in "RD" or p.cpu_s - self._cpu.get(p.pid, p.cpu_s) > BUSY * elapsed for p in processes):
+            self._busy = now
+        self._cpu = cpu
+        memory = sum(max(p.resident - self._shared, 0) for p in processes) / GIB
+        if self._limits.memory_gib is not None and memory > self._limits.memory_gib:
+            most = max(processes, key=lambda p: p.resident)
+            return (
+                f"stopped: used more than {self._limits.memory_gib:.1f} GiB of memory "
+                f"({self._whose(most.pid)} the most: {most.resident / GIB:.1f} GiB)"
+            )
+        if len(processes) > self._limits.num_processes:
+            return f"stopped: started more than {self._limits.num_processes} processes"
+        written = sum(family.bytes_written(p.pid) for p in processes) / GIB
+        if self._limits.disk_gib is not None and written > self._limits.disk_gib:
+            return f"stopped: wrote more than {self._limits.disk_gib:.1f} GiB to disk"
+        return None
+
+    def _whose(self, pid: int) -> str:
+        """The member that ``pid`` is, or was started by."""
+        by_pid = {member.pid: member.name for member in self._members}
+        seen: int | None = pid
+        while seen and seen not in by_pid:
+            process = family.look_at(seen)
+            seen = process.parent if process else None
+        return by_pid.get(seen or 0, "a process that one of them started")

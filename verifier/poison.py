@@ -1,0 +1,100 @@
+"""What a tensor in flight holds, and how it is found that somebody wrote to it.
+
+Special here: an output is known to be untouched because it still holds the poison, byte by byte, and an input because
+its digest is what it was. Version counters would not do: ``.data``, numpy and raw views pass them by, and all views of
+one buffer share one, so that two collectives on two halves of a buffer would accuse each other. For the same reason our
+own writes go through ``.data``: torch's transports do not count as in-place writes, so neither must we.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import xxhash
+
+# Quiet NaNs whose payload says "poison": arithmetic keeps it, so a NaN of ours is told from a NaN of theirs.
+POISON_FLOAT32 = 0x7FC0DEAD
+POISON_FLOAT64 = 0x7FF80000DEADDEAD
+
+# How the bits of each dtype are written and read, and the pattern: a NaN, or for integers the largest number.
+# Not here: bool (any pattern is a legal value or undefined behaviour), complex (see ``_bits``), quantized.
+_PATTERNS: dict[torch.dtype, tuple[torch.dtype, int]] = {
+    torch.float32: (torch.int32, POISON_FLOAT32),
+    torch.float64: (torch.int64, POISON_FLOAT64),
+    torch.float16: (torch.int16, 0x7EAD),
+    torch.bfloat16: (torch.int16, 0x7FDE),
+    torch.float8_e4m3fn: (torch.uint8, 0x7F),
+    torch.float8_e5m2: (torch.uint8, 0x7F),
+    torch.int8: (torch.int8, 0x7F),
+    torch.int16: (torch.int16, 0x7FFF),
+    torch.int32: (torch.int32, 0x7FFFFFFF),
+    torch.int64: (torch.int64, 0x7FFFFFFFFFFFFFFF),
+    torch.uint8: (torch.uint8, 0xFF),
+    torch.uint16: (torch.int16, -1),
+    torch.uint32: (torch.int32, -1),
+    torch.uint64: (torch.int64, -1),
+}
+
+WHOLE = 1 << 20  # inputs up to this many bytes are digested whole; of larger ones, PIECES pieces of PIECE bytes
+PIECES, PIECE = 16, 1 << 16
+
+
+def spoil(tensor: torch.Tensor) -> bool:
+    """Fill a tensor in flight with what nobody can mistake for a result. False: its dtype has no such thing."""
+    found = _bits(tensor)
+    if found is None:
+        return False
+    bits, pattern = found
+    bits.fill_(pattern)
+    return True
+
+
+def is_spoilt(tensor: torch.Tensor) -> bool:
+    """Does ``tensor`` hold what ``spoil`` put there, everywhere?"""
+    found = _bits(tensor)
+    if found is None or tensor.numel() == 0:
+        return True
+    bits, pattern = found
+    low, high = torch.aminmax(bits)
+    return int(low) == pattern == int(high)
+
+
+def _bits(tensor: torch.Tensor) -> tuple[torch.Tensor, int] | None:
+    plain = tensor.data
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
+    if plain.dtype not in _PATTERNS:
+        return None
+    dtype, pattern = _PATTERNS[plain.dtype]
+    return plain.view(dtype), pattern
+
+
+def digest(tensor: torch.Tensor) -> int | None:
+    """xxh3 of the bytes of an input, sampled where it is large. None: not looked at (on an accelerator, or strided)."""
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided or not tensor.is_contiguous():
+        return None
+    if tensor.is_complex() and tensor.is_conj():
+        return None
+    plain = tensor.detach().reshape(-1)
+    data = (torch.view_as_real(plain).reshape(-1) if plain.is_complex() else plain).view(torch.uint8).numpy().data
+    if len(data) <= WHOLE:
+        return xxhash.xxh3_64_intdigest(data)
+    state = xxhash.xxh3_64()
+    for piece in range(PIECES):
+        start = (len(data) - PIECE) * piece // (PIECES - 1)
+        state.update(data[start : start + PIECE])
+    return state.intdigest()
+
+
+def overlaps(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
+    """Does ``tensor`` share memory with one of ``others``, as far as the ends of their memory tell?"""
+    low, high = _extent(tensor)
+    return any(low < other_high and other_low < high for other_low, other_high in map(_extent, others))
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    if tensor.layout != torch.strided or tensor.numel() == 0:
+        return 0, 0
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()

@@ -1,0 +1,116 @@
+"""The single process beside the ranks: plain torch on the large batch, no strategy, no process group.
+
+Special here: it also writes down each rank's own gradient of the first step, computed on that rank's micro-batches. A
+wrong gradient is explained with them, and in narrow dtypes their mean is what a right one is held to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from verifier import workload as workloads
+from verifier.journal import Journal
+from verifier.scenario import Scenario
+from verifier.tags import TagBook
+from verifier.workload import Workload
+
+
+def run_reference(scenario: Scenario, folder: Path) -> None:
+    journal = Journal(folder)
+    workload = workloads.load(scenario)
+    torch.manual_seed(scenario.seed)
+    model = workload.model(None)
+    describe(journal, model, workload)
+    tags = attach_tags(scenario, model, None) if scenario.tagged else None
+    parameters = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    cls, options = workload.optimizer()
+    optimizer = cls([p for _, p in parameters], **options)
+    for step in range(min(scenario.num_steps, max(scenario.keep_steps, 1))):
+        if step == 0:
+            _local_gradients(scenario, workload, model, tags, journal)
+        optimizer.zero_grad(set_to_none=scenario.set_to_none or step == 0)
+        *inputs, target = workload.large_batch(step)
+        loss = workload.loss(model(*inputs), target)
+        loss.backward()
+        if scenario.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_([p for _, p in parameters], scenario.clip_norm)
+        _record(journal, "gradient", step, [(n, p.grad) for n, p in parameters])
+        optimizer.step()
+        _record(journal, "weight", step, parameters)
+        journal.write("loss", step=step, value=float(loss.detach()))
+        if step == scenario.change_after:
+            workload.change(model)
+    journal.outcome("completed")
+
+
+def _record(journal: Journal, what: str, step: int, tensors: Sequence[tuple[str, torch.Tensor | None]]) -> None:
+    for name, tensor in tensors:
+        if tensor is not None:
+            journal.tensor(what, step, name, tensor, keep=True)
+
+
+def _local_gradients(
+    scenario: Scenario, workload: Workload, model: nn.Module, tags: Tags | None, journal: Journal
+) -> None:
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    for rank in range(scenario.world_size):
+        model.zero_grad(set_to_none=True)
+        seed_streams(scenario, rank)
+        for micro in range(scenario.num_micro_batches):
+            if tags is not None:
+                tags.rank = rank
+            *inputs, target = workload.micro_batch(0, micro, rank)
+            (workload.loss(model(*inputs), target) / scenario.num_micro_batches).backward()
+        _record(journal, f"local_gradient_{rank}", 0, [(n, p.grad) for n, p in model.named_parameters()])
+    model.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            buffer.copy_(buffers[name])
+    if tags is not None:
+        tags.rank = None
+
+
+class Tags:
+    """Replaces every gradient by its tag, before any wrapper's hook sees it. ``rank`` None: the mean over ranks."""
+
+    def __init__(self, book: TagBook, rank: int | None) -> None:
+        self.book, self.rank, self.num_fired = book, rank, 0
+
+    def attach(self, name: str, parameter: nn.Parameter) -> None:
+        def replace(gradient: torch.Tensor) -> torch.Tensor:
+            self.num_fired += 1
+            flat = self.book.mean(name) if self.rank is None else self.book.gradient(name, self.rank)
+            return torch.from_numpy(flat).to(gradient).view(parameter.shape)
+
+        parameter.register_hook(replace)
+
+
+def attach_tags(scenario: Scenario, model: nn.Module, rank: int | None) -> Tags:
+    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    tags = Tags(TagBook([(n, p.numel()) for n, p in named], scenario.world_size), rank)
+    for name, parameter in named:
+        tags.attach(name, parameter)
+    return tags
+
+
+def seed_streams(scenario: Scenario, rank: int) -> None:
+    """Give this rank random numbers of its own: replicas that draw the same dropout train on less than they seem to."""
+    torch.manual_seed(scenario.seed * 1009 + 7 * rank + 11)
+
+
+def describe(journal: Journal, model: nn.Module, workload: Workload) -> None:
+    """Note what the judge needs to know of the model."""
+    entries = [
+        {"name": n, "shape": list(p.shape), "numel": p.numel(), "dtype": str(p.dtype).removeprefix("torch.")}
+        for n, p in model.named_parameters()
+        if p.requires_grad
+    ]
+    journal.note("parameters", entries)
+    exact = workload.exact or workload.scenario.tagged
+    journal.note("arithmetic", "exact" if exact else "rounded")
+    journal.note("started", time.monotonic())

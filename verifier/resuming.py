@@ -1,0 +1,51 @@
+"""Saving and resuming, as a run that was cut off does it: a fresh replica takes over by ``state_dict()``.
+
+Special here: what is loaded was *saved*, to bytes and back, so that no tensor of the old replica lives on in the new
+one; and the fresh replica is built from other random numbers, so that whatever is not carried over shows.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from verifier.loading import LoadedStrategy, StrategyError
+
+if TYPE_CHECKING:
+    from verifier.worker import Subject
+
+
+def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
+    """Save, build anew, load, go on. False: the strategy offers no ``state_dict()``, and this is not claimed."""
+    driver = subject.driver
+    if not callable(getattr(driver.wrapped, "state_dict", None)):
+        subject.journal.note("not_claimed", "the strategy offers no state_dict()")
+        return False
+    try:
+        saved = driver.state_dict()
+        subject.journal.note("saved_names", list(saved))
+        bare = [name for name, _ in [*subject.model.named_parameters(), *subject.model.named_buffers()]]
+        subject.journal.note("bare_names", bare)
+        transient = sorted(set(bare) - set(subject.model.state_dict()))  # buffers with persistent=False
+        subject.journal.note("transient_names", transient)
+        state, optimizer_state = _through_bytes(saved), _through_bytes(subject.optimizer.state_dict())
+        torch.manual_seed(subject.scenario.seed + 77_000 + subject.rank)
+        subject.model = subject.workload.model(subject.rank)
+        fresh = subject.wrap(strategy, subject.model)
+        fresh.load_state_dict(state)
+        subject.take_over(fresh)
+        subject.optimizer.load_state_dict(optimizer_state)
+    except StrategyError:
+        raise
+    except BaseException as error:
+        raise StrategyError.of(f"when the run was saved and resumed after step {step}", error) from error
+    return True
+
+
+def _through_bytes(state: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)

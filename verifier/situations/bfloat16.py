@@ -1,0 +1,7 @@
+"""Bfloat16: parameters and gradients of eight bits' precision, held to the rounding of a mean over ranks."""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(since="thorough", workload="layers", fields={"small_buckets": True})

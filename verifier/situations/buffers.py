@@ -1,0 +1,11 @@
+"""Buffers: BatchNorm and a running mean, for four steps. Every forward must find the same buffers on all ranks.
+
+Gradients are not compared with the single process here: BatchNorm over a rank's samples is another function than
+BatchNorm over all samples, and that is not the strategy's doing.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(since="standard", workload="buffers", fields={"num_steps": 4, "judged_by": ("LS102",)})

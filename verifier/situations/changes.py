@@ -1,0 +1,17 @@
+"""Changes: a layer is frozen after the first of three steps. Followed, or refused; never ignored."""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="exact",
+    fields={
+        "num_steps": 2,
+        "change_after": 0,
+        "small_buckets": True,
+        "needs": ("following_changes",),
+        "only_if_claimed": ("changes_after_wrap",),
+    },
+)

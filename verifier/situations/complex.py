@@ -1,0 +1,9 @@
+"""Complex: real and complex parameters in one model. What is averaged must be both parts."""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard", workload="layers", fields={"small_buckets": True, "needs": ("complex_parameters",)}
+)

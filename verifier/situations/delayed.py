@@ -1,0 +1,11 @@
+"""Delayed: collectives start late on some ranks and finish late, in another order. All of it is legal."""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="branches",
+    fields={"tagged": True, "num_steps": 2, "delay_ms": 5.0, "small_buckets": True},
+)

@@ -1,0 +1,7 @@
+"""Mixed dtypes: float32, float64 and bfloat16 parameters in one model, each held to the rounding of its own dtype."""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(since="standard", workload="layers", fields={"small_buckets": True, "needs": ("mixed_dtypes",)})

@@ -1,0 +1,18 @@
+"""Resume: after the first of three steps the run is saved, and fresh replicas go on from what was saved."""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="llama",
+    samples_per_micro_batch=2,
+    fields={
+        "num_steps": 3,
+        "resume_after": 0,
+        "small_buckets": True,
+        "needs": ("state_dict", "broadcasts_at_start"),
+        "judged_by": ("LS503", "LS504"),
+    },
+)

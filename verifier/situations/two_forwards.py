@@ -1,0 +1,20 @@
+"""Two forwards, then a backward for each, without ``no_sync()``.
+
+torch's DDP diverges here without an error, so only what claims ``two_forwards`` is put through it.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="exact",
+    fields={
+        "num_micro_batches": 2,
+        "use_no_sync": False,
+        "forwards_first": True,
+        "small_buckets": True,
+        "only_if_claimed": ("two_forwards",),
+    },
+)

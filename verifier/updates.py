@@ -1,0 +1,112 @@
+"""Weights against the single process, step by step, and why they may differ. Pure functions on recordings.
+
+Special here: weights are compared only where the gradients behind them were right, so that a difference is the
+update's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verifier.check import Findings
+from verifier.comparison import Difference, bound_exact, compare
+from verifier.equivalence import blocked_reference, is_exact
+from verifier.recording import RankRecording, Recording, Tensor
+from verifier.verdict import Failure
+
+
+def compare_weights(recording: Recording, steps: range) -> Findings:
+    """Every rank's weights after each of ``steps`` against the single process's, the first wrong step ending it.
+
+    Raises nothing; ``blocked`` where weights were not recorded. The bound follows the optimizer: SGD moves a weight by
+    the learning rate times what the gradient may be off; AdamW divides by the gradient's own size, so an honest
+    rounding of a tiny gradient may move a weight by a visible part of the learning rate.
+    """
+    findings = Findings(blocked=blocked_reference(recording))
+    if findings.blocked:
+        return findings
+    assert recording.reference is not None
+    for step in steps:
+        for name in recording.parameter_names:
+            expected = recording.reference.tensor("weight", step, name)
+            for rank in recording.ranks:
+                observed = rank.tensor("weight", step, name)
+                if expected is None or observed is None or expected.values is None or observed.values is None:
+                    findings.blocked = f"the weights after step {step} were not recorded on rank {rank.rank}"
+                    continue
+                findings.comparisons += 1
+                difference = compare(observed.values, expected.values, _weight_bound(recording, step, expected))
+                findings.note_margin(difference.margin)
+                if not difference.equal:
+                    findings.failures.append(_weight_failure(recording, rank, step, name, difference))
+        if findings.failures:
+            break
+    return findings
+
+
+def _weight_bound(recording: Recording, step: int, expected: Tensor) -> float:
+    scenario = recording.scenario
+    assert expected.values is not None
+    largest = float(np.abs(expected.values).max()) if expected.values.size else 0.0
+    if scenario.optimizer == "adamw":
+        return 1e-6 * (step + 1)  # of a step of 1e-3
+    if is_exact(recording):
+        return bound_exact(max(largest, 1.0) * 64 * (step + 1), scenario.world_size)
+    return 1e-10 * max(largest, 1.0) * (step + 1)
+
+
+def _weight_failure(recording: Recording, rank: RankRecording, step: int, name: str, difference: Difference) -> Failure:
+    assert recording.reference is not None
+    cause, explanation, hint, confidence = _explain_weight(recording, rank, step, name)
+    return Failure(
+        scenario=recording.scenario.name,
+        step=step,
+        rank=rank.rank,
+        parameter=name,
+        index=list(difference.index),
+        expected=repr(difference.expected),
+        observed=repr(difference.observed),
+        cause=cause,
+        confidence=confidence,
+        explanation=explanation,
+        hint=hint,
+    )
+
+
+def _explain_weight(recording: Recording, rank: RankRecording, step: int, name: str) -> tuple[str, str, str, float]:
+    assert recording.reference is not None
+    before, after = rank.tensor("weight", step - 1, name), rank.tensor("weight", step, name)
+    wanted = recording.reference.tensor("weight", step, name)
+    gradient = recording.reference.tensor("gradient", step, name)
+    if gradient is None:
+        return (
+            "unused_parameter_moved",
+            f"no rank used {name} in step {step}, and its weights are not those of the single process, whose gradient "
+            "is None there: a gradient of zeros lets weight decay and momentum move it",
+            "leave the gradient of a parameter that no rank used at None",
+            0.9,
+        )
+    if before is not None and after is not None and before.digest == after.digest:
+        return (
+            "not_stepped",
+            f"the weights of {name} did not move in step {step}",
+            "hand the optimizer the parameters that are trained, and step on every rank",
+            0.9,
+        )
+    start = before.values if before is not None else None
+    if start is not None and after is not None and after.values is not None and wanted is not None:
+        moved, due = after.values - start, (wanted.values if wanted.values is not None else start) - start
+        scale = max(float(np.abs(due).max(initial=0.0)), 1e-30)
+        if np.all(np.abs(moved - 2 * due) <= 1e-6 * scale) and step == 0:
+            return (
+                "stepped_twice",
+                f"the weights of {name} moved twice as far as they should in step {step}",
+                "step once: in the loop or in the strategy, not in both",
+                0.9,
+            )
+    return (
+        "update_differs",
+        f"the gradient of {name} was right in step {step}, and the weights after the optimizer's step are not",
+        "look at what happens between the gradient and the step: clipping, scaling, skipped steps, optimizer state",
+        0.5,
+    )

@@ -1,0 +1,49 @@
+"""Buffers: a model whose forward reads and writes statistics: BatchNorm, and a running mean of its own.
+
+What each forward *finds* is reported before it is changed: torch's DDP sends rank 0's buffers at the start of a
+forward, so every replica normalises alike, and a checkpoint does not depend on which rank wrote it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from verifier.workload import Workload, saw
+
+
+class BufferModel(nn.Module):
+    mean: torch.Tensor
+    num_seen: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inlet = nn.Linear(6, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.outlet = nn.Linear(8, 3)
+        self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("num_seen", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for name, buffer in (*self.named_buffers(),):
+            saw(name, buffer)
+        with torch.no_grad():
+            centred = x - self.mean
+            self.mean.lerp_(x.mean(0), 0.25)
+            self.num_seen += 1
+        return self.outlet(self.norm(self.inlet(centred)).relu())
+
+
+class Buffers(Workload):
+    def model(self, rank: int | None) -> nn.Module:
+        return BufferModel()
+
+    def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+        rows = self.scenario.samples_per_step
+        return torch.randn(rows, 6, generator=generator), torch.randn(rows, 3, generator=generator)
+
+    def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (output - target).square().mean()
+
+
+WORKLOAD = Buffers

@@ -1,0 +1,28 @@
+"""Checkpointed: the small Llama, its blocks under activation checkpointing (not re-entrant), in float64.
+
+Backward runs each block's forward again, and the hooks of its parameters fire from in there.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from verifier.workloads.llama import Llama, LlamaWorkload
+
+
+class CheckpointedLlama(Llama):
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = checkpoint(block, x, self.rotation, use_reentrant=False)
+        return self.head(self.norm(x))
+
+
+class Checkpointed(LlamaWorkload):
+    def model(self, rank: int | None) -> nn.Module:
+        return CheckpointedLlama().double()
+
+
+WORKLOAD = Checkpointed

@@ -1,0 +1,45 @@
+"""Layers: a small MLP in the dtypes that the scenario's situation is about: one narrow dtype, several, or complex.
+
+Which one is in the situation's name, because a scenario is told apart by nothing else here. The expectation is the mean
+of the ranks' own gradients, and the bound is that of rounding in each parameter's own dtype (``verifier.comparison``).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from verifier.workload import Workload
+
+DTYPES = {
+    "float32": (torch.float32,) * 3,
+    "bfloat16": (torch.bfloat16,) * 3,
+    "mixed_dtypes": (torch.float32, torch.float64, torch.bfloat16),
+    "complex": (torch.float32, torch.complex64, torch.complex128),
+}
+
+
+class Layers(nn.Module):
+    def __init__(self, dtypes: tuple[torch.dtype, ...]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(10, 10).to(dtype) for dtype in dtypes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x.to(next(layer.parameters()).dtype)))
+        return torch.view_as_real(x).sum(-1) if x.is_complex() else x
+
+
+class LayersWorkload(Workload):
+    def model(self, rank: int | None) -> nn.Module:
+        return Layers(DTYPES[self.scenario.situation])
+
+    def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+        rows = self.scenario.samples_per_step
+        return torch.randn(rows, 10, generator=generator), torch.randn(rows, 10, generator=generator)
+
+    def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (output.to(torch.float64) - target).square().mean()
+
+
+WORKLOAD = LayersWorkload

@@ -1,0 +1,57 @@
+"""Oddities: parameters as they occur and are forgotten, in exact arithmetic.
+
+Tied (one tensor under two names), frozen, used twice in one forward, a scalar, a tensor of one odd element, a pair that
+gets one and the same gradient tensor from autograd, and many of equal shape.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from verifier.workload import Workload
+
+
+class OddModel(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Linear(6, 5, bias=False)
+        self.frozen = nn.Linear(5, 5)
+        self.twice = nn.Linear(5, 5)
+        self.twin_a = nn.Parameter(torch.empty(5))
+        self.twin_b = nn.Parameter(torch.empty(5))
+        self.scale = nn.Parameter(torch.empty(()))
+        self.single = nn.Parameter(torch.empty(1))
+        self.head = nn.Linear(6, 5, bias=False)
+        for parameter in self.parameters():
+            with torch.no_grad():
+                parameter.copy_(torch.randint(-2, 3, parameter.shape) / 2)
+        with torch.no_grad():
+            self.scale.fill_(1.0)
+        self.head.weight = self.embedding.weight
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.frozen(self.embedding(x))
+        hidden = self.twice(self.twice(hidden))
+        hidden = hidden + (self.twin_a + self.twin_b)  # autograd hands one tensor to both
+        return (hidden * self.scale + self.single) @ self.head.weight
+
+
+class Oddities(Workload):
+    exact = True
+
+    def model(self, rank: int | None) -> nn.Module:
+        return OddModel()
+
+    def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+        rows = self.scenario.samples_per_step
+        inputs = torch.randint(-1, 2, (rows, 6), generator=generator).float()
+        targets = torch.randint(-1, 2, (rows, 6), generator=generator).float()
+        return inputs, targets
+
+    def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (output * target).sum() * self.scenario.world_size / len(target)
+
+
+WORKLOAD = Oddities

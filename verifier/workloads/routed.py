@@ -1,0 +1,53 @@
+"""Routed: samples choose which branch they take, so that a rank may not use a parameter that others use.
+
+Every rank's samples all take the branch of that rank's turn, so each branch is used by some ranks only, in each step by
+others; ``never`` is used by nobody, as a head that this task does not train. In exact arithmetic, like ``exact``: the
+single process, which sees all samples, uses all branches, and its gradient of ``never`` is None.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from verifier.workload import Workload
+
+
+class RoutedModel(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inlet = nn.Linear(6, 6)
+        self.branches = nn.ModuleList(nn.Linear(6, 6) for _ in range(2))
+        self.never = nn.Linear(6, 6)
+        self.outlet = nn.Linear(6, 3)
+        for parameter in self.parameters():
+            with torch.no_grad():
+                parameter.copy_(torch.randint(-2, 3, parameter.shape) / 2)
+
+    def forward(self, x: torch.Tensor, route: torch.Tensor) -> torch.Tensor:
+        hidden = self.inlet(x)
+        for number, branch in enumerate(self.branches):
+            taken = route == number
+            if taken.any():  # a branch that no sample takes is not run at all
+                hidden = hidden.index_put((taken,), branch(hidden[taken]))
+        return self.outlet(hidden)
+
+
+class Routed(Workload):
+    exact = True
+
+    def model(self, rank: int | None) -> nn.Module:
+        return RoutedModel()
+
+    def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+        rows = self.scenario.samples_per_step
+        inputs = torch.randint(-2, 3, (rows, 6), generator=generator).float()
+        rank = torch.arange(rows) // (rows // self.scenario.world_size)
+        targets = torch.randint(-2, 3, (rows, 3), generator=generator).float()
+        return inputs, (rank + step) % 2, targets
+
+    def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (output * target).sum() * self.scenario.world_size / len(target)
+
+
+WORKLOAD = Routed

@@ -1,0 +1,48 @@
+"""Strided: parameters whose elements do not lie in row-major order, in exact arithmetic.
+
+A transposed weight (dense, in column-major order) and a convolution in channels-last layout. Transports move what lies
+in memory: a reduction over tensors that are laid out differently, or a buffer that was filled by ``view(-1)``, adds up
+elements that do not belong together.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from verifier.workload import Workload
+
+
+class StridedModel(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.transposed = nn.Parameter(torch.empty(6, 4).t())
+        self.conv = nn.Conv2d(2, 3, 3, padding=1)
+        self.conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.plain = nn.Linear(12, 4)
+        for parameter in self.parameters():
+            with torch.no_grad():
+                parameter.copy_(torch.randint(-2, 3, parameter.shape) / 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.conv(x.view(len(x), 2, 2, 2)).flatten(1)
+        return self.plain(hidden) @ self.transposed
+
+
+class Strided(Workload):
+    exact = True
+
+    def model(self, rank: int | None) -> nn.Module:
+        return StridedModel()
+
+    def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+        rows = self.scenario.samples_per_step
+        inputs = torch.randint(-2, 3, (rows, 8), generator=generator).float()
+        targets = torch.randint(-2, 3, (rows, 6), generator=generator).float()
+        return inputs, targets
+
+    def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (output * target).sum() * self.scenario.world_size / len(target)
+
+
+WORKLOAD = Strided
