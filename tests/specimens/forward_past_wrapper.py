@@ -1,7 +1,8 @@
 """The loop calls ``ddp.module(x)``: DDP's forward never runs, so its hooks do nothing in backward.
 
-moojink/openvla-oft#160, OpenTSLM/OpenTSLM#49, jingyaogong/minimind#854, huggingface/trl#7245: the wrapper is there, in the logs and in the
-checkpoint, and each rank trains alone. Here the loop's habit is a small trainer object, as in those projects.
+moojink/openvla-oft#160, OpenTSLM/OpenTSLM#49, jingyaogong/minimind#854, huggingface/trl#7245: the wrapper is there, in
+the logs and in the checkpoint, and each rank trains alone. Here the habit sits in a small trainer object, as in those
+projects.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Gradients that are None are left out of the flat buffer: on a rank that did not use a parameter, all others move up.
+"""Gradients that are None are skipped: on a rank that did not use a parameter, all others move up.
 
-ray-project/ray#59544 and the review of OpenTSLM/OpenTSLM#49. The guard looks like care. Rank 0 sends {a, c}, rank 1 {b, c}, and
-where sizes agree, a is added to b.
+ray-project/ray#59544 and the review of OpenTSLM/OpenTSLM#49. The guard looks like care. Rank 0 sends {a, c}, rank 1
+sends {b, c}, and where sizes agree, a is added to b.
 """
 
 from __future__ import annotations

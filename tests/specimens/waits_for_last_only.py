@@ -1,0 +1,25 @@
+"""Of many asynchronous all-reduces the last one alone is waited for: the others will have finished by then.
+
+Class of mistake: on a machine with one queue they have. Nothing promises it (compare pytorch/pytorch#27806).
+"""
+
+from __future__ import annotations
+
+from ddp_core import DataParallel, Strategy
+from ddp_core.strategy import gradient_to_send
+
+TRIPS = {"LS201", "LS402"}
+CAUSE = "read_before_wait"
+
+
+class LastOnly(Strategy):
+    def backward_done(self):
+        gradients = [gradient_to_send(parameter).contiguous() for parameter in self.parameters]
+        works = [self.comm.all_reduce_async(gradient) for gradient in gradients]
+        works[-1].wait()
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient / self.comm.world_size
+
+
+def wrap(model):
+    return DataParallel(model, LastOnly())
