@@ -14,6 +14,16 @@ import numpy as np
 
 # The payloads that verifier.observer writes into tensors in flight (kept here too: judging imports no torch).
 POISON = {"float32": (np.uint32, 0x7FC0DEAD), "float64": (np.uint64, 0x7FF80000DEADDEAD)}
+QUIET = {np.uint32: 1 << 22, np.uint64: 1 << 51}  # the bit that arithmetic sets in it and a plain copy does not
+
+
+def holds_poison(values: np.ndarray) -> bool:
+    """Is any element of ``values`` the observer's marker, copied or calculated with?"""
+    kind = POISON.get(str(values.dtype))
+    if kind is None:
+        return False
+    bits = np.ascontiguousarray(values).view(kind[0])
+    return bool(((bits | kind[0](QUIET[kind[0]])) == kind[1]).any())
 
 
 @dataclass(frozen=True)
@@ -61,11 +71,7 @@ def _close(a: np.ndarray, b: np.ndarray) -> bool:
 def _early_read(e: GradientEvidence) -> Cause | None:
     if not np.isnan(e.observed).any() or np.isnan(e.expected).any():
         return None
-    kind = POISON.get(str(e.observed.dtype))
-    certain = False
-    if kind is not None:
-        bits = np.ascontiguousarray(e.observed).view(kind[0])
-        certain = bool((bits == kind[1]).any())
+    certain = holds_poison(e.observed)
     if not (certain or e.poisoned):
         return None
     return Cause(

@@ -6,6 +6,7 @@ element 0 of `east.weight` of rank 0". Pure; used where a verdict is explained, 
 
 from __future__ import annotations
 
+from verifier.lanes import Lane, lanes
 from verifier.recording import REDUCTIONS, Recording
 from verifier.tags import Segment, TagBook
 
@@ -29,21 +30,26 @@ def partners(recording: Recording, rank: int, step: int, name: str, element: int
     book = tag_book(recording)
     if book is None:
         return None
-    for mine in recording.ranks[rank].collectives:
-        if mine.step != step or mine.op not in REDUCTIONS or mine.payload is None:
-            continue
-        place = _place_of(book.decode(mine.payload, rank) or [], name, element)
-        if place is None:
-            continue
-        brought = {}
-        for other in recording.ranks:
-            theirs = next((c for c in other.collectives if c.seq == mine.seq and c.group == mine.group), None)
-            if theirs is not None and theirs.payload is not None:
-                brought[other.rank] = _element_at(book.decode(theirs.payload, other.rank) or [], place)
-        if len(set(brought.values())) < 2:
-            return None
-        return " + ".join(f"rank {r}'s {what or 'something else'}" for r, what in sorted(brought.items()))
+    for lane in lanes(recording):
+        for number, mine in enumerate(lane.members.get(rank, [])):
+            if mine.step != step or mine.op not in REDUCTIONS or mine.payload is None:
+                continue
+            place = _place_of(book.decode(mine.payload, rank) or [], name, element)
+            if place is not None:
+                return _laid_together(book, lane, number, place)
     return None
+
+
+def _laid_together(book: TagBook, lane: Lane, number: int, place: int) -> str | None:
+    """What each member of the group has at ``place`` of the group's collective ``number``."""
+    brought = {}
+    for rank, issued in lane.members.items():
+        payload = issued[number].payload if number < len(issued) else None
+        if payload is not None:
+            brought[rank] = _element_at(book.decode(payload, rank) or [], place)
+    if len(set(brought.values())) < 2:
+        return None
+    return " + ".join(f"rank {r}'s {what or 'something else'}" for r, what in sorted(brought.items()))
 
 
 def _place_of(parts: list[Segment], name: str, element: int) -> int | None:

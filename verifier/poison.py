@@ -1,9 +1,10 @@
 """What a tensor in flight holds, and how it is found that somebody wrote to it.
 
-Special here: an output is known to be untouched because it still holds the poison, byte by byte, and an input because
-its digest is what it was. Version counters would not do: ``.data``, numpy and raw views pass them by, and all views of
-one buffer share one, so that two collectives on two halves of a buffer would accuse each other. For the same reason our
-own writes go through ``.data``: torch's transports do not count as in-place writes, so neither must we.
+Special here: the poison is a *signalling* NaN. A copy carries it on as it is, and arithmetic makes it quiet: even
+``mul_(0.5)`` leaves a trace. An output is known to be untouched because it still holds the poison, byte by byte, and an
+input because its digest is what it was. Version counters would not do: ``.data``, numpy and raw views pass them by, and
+all views of one buffer share one, so that two collectives on two halves of a buffer would accuse each other. Our own
+writes go through ``.data``: torch's transports do not count as in-place writes for autograd, so neither must we.
 """
 
 from __future__ import annotations
@@ -13,19 +14,20 @@ from collections.abc import Sequence
 import torch
 import xxhash
 
-# Quiet NaNs whose payload says "poison": arithmetic keeps it, so a NaN of ours is told from a NaN of theirs.
+# NaNs whose payload says "poison", as arithmetic leaves them: a NaN of ours is told from a NaN of theirs.
 POISON_FLOAT32 = 0x7FC0DEAD
 POISON_FLOAT64 = 0x7FF80000DEADDEAD
 
-# How the bits of each dtype are written and read, and the pattern: a NaN, or for integers the largest number.
+# How the bits of each dtype are written and read, and the pattern: a NaN without its quiet bit, or for integers the
+# largest number.
 # Not here: bool (any pattern is a legal value or undefined behaviour), complex (see ``_bits``), quantized.
 _PATTERNS: dict[torch.dtype, tuple[torch.dtype, int]] = {
-    torch.float32: (torch.int32, POISON_FLOAT32),
-    torch.float64: (torch.int64, POISON_FLOAT64),
-    torch.float16: (torch.int16, 0x7EAD),
-    torch.bfloat16: (torch.int16, 0x7FDE),
+    torch.float32: (torch.int32, POISON_FLOAT32 & ~(1 << 22)),
+    torch.float64: (torch.int64, POISON_FLOAT64 & ~(1 << 51)),
+    torch.float16: (torch.int16, 0x7CAD),
+    torch.bfloat16: (torch.int16, 0x7F9E),
     torch.float8_e4m3fn: (torch.uint8, 0x7F),
-    torch.float8_e5m2: (torch.uint8, 0x7F),
+    torch.float8_e5m2: (torch.uint8, 0x7D),
     torch.int8: (torch.int8, 0x7F),
     torch.int16: (torch.int16, 0x7FFF),
     torch.int32: (torch.int32, 0x7FFFFFFF),

@@ -92,6 +92,7 @@ class ObservedWork(Work):
         self._lock = threading.Lock()
         self._future: torch.futures.Future | None = None
         self.has_landed = False
+        self._how = ""
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         return self._wait(lambda: self._inner.wait() if timeout is None else self._inner.wait(timeout))
@@ -140,7 +141,11 @@ class ObservedWork(Work):
             inner = self._inner.get_future()
 
             def landed(finished: torch.futures.Future) -> list[torch.Tensor]:
-                finished.wait()
+                try:
+                    finished.wait()
+                except BaseException:
+                    self._failed()
+                    raise
                 self.land("future")
                 return self._cargo.outputs
 
@@ -157,7 +162,7 @@ class ObservedWork(Work):
                 return
             with torch.no_grad():
                 written = self._cargo.unload()
-            self.has_landed = True
+            self.has_landed, self._how = True, how
         self._watcher.landed(
             self.seq,
             how=how,
@@ -168,15 +173,25 @@ class ObservedWork(Work):
         )
 
     def _wait(self, block: Callable[[], Any]) -> bool:
-        if self.has_landed:
+        if self._how == "waited" or self._inner is None:
+            self.land("waited")
             return True
         began = time.monotonic()
         with self._watcher.waiting_for(self._label):
-            done = True if self._inner is None else block()
-            if (held := self._held_s()) > 0:
+            try:  # also where it has landed by polling or a future: who waits is told of errors
+                done = block()
+            except BaseException:
+                self._failed()
+                raise
+            if not self.has_landed and (held := self._held_s()) > 0:
                 time.sleep(held)
         self.land("waited", began)
         return done is None or bool(done)
+
+    def _failed(self) -> None:
+        """The transport gave up (or only the caller's patience): then the caller gets what the transport has left."""
+        if self._inner.is_completed():
+            self.land("failed")
 
     def _held_s(self) -> float:
         return self._not_before - time.monotonic() if self._not_before else 0.0

@@ -16,10 +16,8 @@ Remedy: ``work.wait()`` first; then read, scale, clip, zero.
 
 from __future__ import annotations
 
-import numpy as np
-
 from verifier.check import Findings, check
-from verifier.diagnosis import POISON
+from verifier.diagnosis import holds_poison
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.verdict import Failure
 
@@ -76,10 +74,7 @@ def _early_reads(recording: Recording, rank: RankRecording) -> list[Failure]:
 
 
 def _holds_marker(tensor: Tensor) -> bool:
-    kind = POISON.get(tensor.dtype)
-    if kind is None or tensor.values is None:
-        return False
-    return bool((np.ascontiguousarray(tensor.values).view(kind[0]) == kind[1]).any())
+    return tensor.values is not None and holds_poison(tensor.values)
 
 
 CHECK = in_flight
