@@ -83,6 +83,7 @@ def run(
             if not _run_scenario(launcher, scenario, out_dir, min(left, scenario.timeout_s)):
                 break
     tell("judging")
+    _file_request(out_dir, request)  # again: see _run_scenario
     return judge(out_dir, total_s=time.monotonic() - begun)
 
 
@@ -93,6 +94,7 @@ def _run_scenario(launcher: Launcher, scenario: Scenario, out_dir: Path, timeout
     begun = time.monotonic()
     ended = launcher.run(scenario, folder, timeout_s)
     ended["seconds"] = round(time.monotonic() - begun, 4)
+    scenario.save(folder)  # what was asked, not what a strategy that writes into our folders may have left of it
     write_atomically(folder / "launch.json", json.dumps(ended, indent=1))
     outcomes = [rank.outcome or {} for rank in Recording.load(folder).ranks]
     hung = any((member["ended"] or "").startswith("hung") for member in ended["members"])
@@ -107,6 +109,10 @@ def _prepare(out_dir: Path, request: Request) -> None:
         )
     shutil.rmtree(out_dir / "scenarios", ignore_errors=True)
     (out_dir / "report.json").unlink(missing_ok=True)
+    _file_request(out_dir, request)
+
+
+def _file_request(out_dir: Path, request: Request) -> None:
     out_dir.mkdir(parents=True, exist_ok=True)
     write_atomically(out_dir / "request.json", request.model_dump_json(indent=1))
 

@@ -24,7 +24,7 @@ class Launcher(Protocol):
     def run(self, scenario: Scenario, folder: Path, timeout_s: float) -> dict[str, Any]:
         """Run all ranks and the reference of ``scenario``, which is saved in ``folder``; block until all have ended.
 
-        Returns ``{"members": [{name, ended, exit_code, signal, board, stack, output}, ...]}``.
+        Returns ``{"members": [{name, ended, exit_code, signal, reason, board, stack, output}, ...]}``.
 
         Raises:
             LaunchError: ranks could not be started or watched.

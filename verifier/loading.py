@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import resource
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -40,9 +41,24 @@ class StrategyError(Exception):
     @classmethod
     def of(cls, when: str, error: BaseException) -> StrategyError:
         if isinstance(error, OurFault):
-            raise error
+            error = _theirs_behind(error)
         kind = "transport" if _from_transport(error) else "own"
         return cls(when, f"The strategy raised {when}:\n{their_traceback(error)}{_limit_met(error)}", kind=kind)
+
+
+def _theirs_behind(error: OurFault) -> BaseException:
+    """What failed in a function of theirs that they put in the place of one that we rely on.
+
+    Raises ``error`` if it was nothing of that kind.
+    """
+    root: BaseException = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    frames = traceback.extract_tb(root.__traceback__)
+    elsewhere = (*_OWN_FOLDERS, *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}, "<frozen")
+    if not frames or frames[-1].filename.startswith(elsewhere):
+        raise error
+    return root
 
 
 def _from_transport(error: BaseException) -> bool:

@@ -79,13 +79,17 @@ def bytes_written(pid: int) -> int:
 
 
 def end_descendants(limit_s: float = 10.0) -> dict[int, int]:
-    """Kill whatever lives below this process until nothing does; return how each child of ours ended, by pid."""
+    """Kill whatever lives below this process until nothing does; return how each child of ours ended, by pid.
+
+    Gives up when none has ended for ``limit_s``: one that sleeps in the kernel cannot be killed, nor waited for.
+    """
     ended: dict[int, int] = {}
-    deadline = time.monotonic() + limit_s  # one that sleeps in the kernel for ever cannot be killed, nor waited for
-    while time.monotonic() < deadline:
+    moved = time.monotonic()
+    while time.monotonic() - moved < limit_s:
         try:
             while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
                 ended[reaped[0]] = reaped[1]
+                moved = time.monotonic()
         except ChildProcessError:
             break
         for process in descendants(os.getpid()):

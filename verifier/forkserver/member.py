@@ -82,7 +82,6 @@ def _ask(members: list[Member], number: int, limit_s: float) -> list[Member]:
     for member in members:
         with suppress(ProcessLookupError):
             os.kill(member.pid, number)
-            os.kill(member.pid, signal.SIGCONT)  # one that was stopped cannot answer
     deadline, sizes = time.monotonic() + limit_s, dict[str, int]()
     while members and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -99,7 +98,7 @@ def _from_outside(pid: int) -> str:
     where = ""
     with suppress(OSError):
         where = Path(f"/proc/{pid}/wchan").read_text(encoding="ascii").strip("0\n")
-    return f"no Python stack: the process blocks or handles the signals that ask for it; it {doing} {where}".rstrip()
+    return f"no Python stack: the process does not answer to the signals that ask for it; it {doing} {where}".rstrip()
 
 
 def _size(path: Path) -> int:

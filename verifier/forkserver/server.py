@@ -145,6 +145,8 @@ class Server:
             if why:
                 for member in running:
                     member.ended = why
+                if watch.in_a_hurry:
+                    return
                 take_stacks(running)
             return
 

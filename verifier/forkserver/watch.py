@@ -28,6 +28,7 @@ class Watch:
         self._members, self._limits, self._timeout_s = members, limits, timeout_s
         self._begun = self._moved = self._busy = self._looked = time.monotonic()
         self._seen = -1
+        self.in_a_hurry = False  # every moment makes it worse: end them first
         self._cpu: dict[int, float] = {}
         own = family.look_at(os.getpid())
         self._shared = own.resident if own else 0
@@ -73,6 +74,7 @@ class Watch:
                 f"({self._whose(most.pid)} the most: {most.resident / GIB:.1f} GiB)"
             )
         if len(processes) > self._limits.num_processes:
+            self.in_a_hurry = True
             return f"stopped: started more than {self._limits.num_processes} processes"
         written = sum(family.bytes_written(p.pid) for p in processes) / GIB
         if self._limits.disk_gib is not None and written > self._limits.disk_gib:

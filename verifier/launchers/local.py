@@ -2,7 +2,8 @@
 
 Special here: the server starts when the launcher is made, in parallel with whatever its owner does next, and stays
 for as many scenarios as the owner likes. This module imports next to nothing, so that "made" is early. If the owner
-dies, by whatever means, server and ranks die with it.
+dies, by whatever means, server and ranks die with it. If a strategy ends or stops the server, that is the strategy's
+doing and told as such, what it left is ended by a mark in its environment, and the next scenario gets a new server.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import time
+import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -21,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Self
 from verifier.launcher import LaunchError
 
 if TYPE_CHECKING:
+    from verifier.forkserver.limits import Limits
     from verifier.scenario import Scenario
 
 # One thread per process: ranks share cores, and a process that has started OpenMP threads cannot be forked safely.
@@ -30,12 +35,21 @@ _ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
     "PYTHONUNBUFFERED": "1",
 }
+MARK = "LOCKSTEP_SERVER"
+CONTINUE_EVERY_S = 2.0
+SERVER_GRACE_S = 60.0  # beyond a job's own time: loading torch before the first, ending processes after the last
 
 
 class LocalLauncher:
     """Owns one fork server."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = limits
+        self._start()
+
+    def _start(self) -> None:
+        self._mark = f"{MARK}={uuid.uuid4().hex}"
+        name, _, value = self._mark.partition("=")
         ours, theirs = socket.socketpair()
         with theirs:
             self._server = subprocess.Popen(
@@ -44,48 +58,90 @@ class LocalLauncher:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                env={**os.environ, **_ENVIRONMENT},
+                env={**os.environ, **_ENVIRONMENT, name: value},
                 start_new_session=True,  # Ctrl-C reaches the owner alone, who then closes the socket
             )
         self._socket = ours
         self._busy = False
-        self._lines = ours.makefile("rw", encoding="utf-8", newline="\n")
 
     def run(self, scenario: Scenario, folder: Path, timeout_s: float) -> dict[str, Any]:
-        order = {"folder": str(folder.absolute()), "timeout_s": timeout_s}
+        """As ``Launcher.run``. A server that a strategy killed or stopped is part of how its ranks ended."""
+        from verifier.forkserver.limits import Limits
+
+        limits = self._limits or Limits.from_environment()
+        order = {"folder": str(folder.absolute()), "timeout_s": timeout_s, "limits": limits._asdict()}
+        if self._server.poll() is not None and self._busy:
+            self._start()
         self._busy = True
-        try:
-            self._lines.write(json.dumps(order) + "\n")
-            self._lines.flush()
-            line = self._lines.readline()
-        except (OSError, ValueError):
-            line = ""
-        if not line:
-            raise LaunchError(f"the fork server ended unexpectedly:\n{self._last_words()}")
+        line = b""
+        with contextlib.suppress(OSError):
+            self._socket.sendall(json.dumps(order).encode() + b"\n")
+            line = self._read_line(time.monotonic() + timeout_s + SERVER_GRACE_S)
+        if not line.endswith(b"\n"):
+            return self._lost(scenario)
         self._busy = False
         answer: dict[str, Any] = json.loads(line)
         return answer
 
+    def _read_line(self, deadline: float) -> bytes:
+        """The server's answer; less than a line if it ended, or did not answer in time."""
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([self._socket], [], [], CONTINUE_EVERY_S)
+            if not ready and time.monotonic() < deadline:
+                self._server.send_signal(signal.SIGCONT)  # a strategy may have stopped it
+                continue
+            part = self._socket.recv(1 << 16) if ready else b""
+            if not part:
+                break
+            line += part
+        return bytes(line)
+
+    def _lost(self, scenario: Scenario) -> dict[str, Any]:
+        """The server is gone in the middle of a job, or does not answer: end what there is of it and say so.
+
+        Raises LaunchError if it ended by itself: then it is no strategy's doing.
+        """
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._server.wait(1)
+        code = self._server.poll()
+        if code is not None and code >= 0:
+            raise LaunchError(f"the fork server ended unexpectedly:\n{self._last_words()}")
+        how = f"was killed by {signal.Signals(-code).name}" if code else "stopped answering"
+        self._end_server()
+        names = [*(f"rank {rank}" for rank in range(scenario.world_size)), "reference"]
+        nothing = dict.fromkeys(("exit_code", "signal", "reason", "stack", "output"))
+        ended = f"stopped: the process that watches over the ranks {how} while they ran"
+        return {"members": [{**nothing, "name": name, "ended": ended, "board": ""} for name in names]}
+
     def close(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        with contextlib.suppress(OSError, ValueError):
-            self._lines.close()
-        self._socket.close()
         if not self._busy:  # no ranks: nothing to wait for
             self._server.kill()
-        try:
-            self._server.wait(5)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._server.pid, signal.SIGKILL)  # its ranks follow: they asked the kernel for that
             self._server.wait()
+        else:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._server.wait(15)  # it ends what it runs, and then itself
+        self._end_server()
+
+    def _end_server(self) -> None:
+        """End the server, which its ranks follow, as they asked the kernel, and whatever else it may have left."""
+        clean = self._server.poll() == 0 or not self._busy
+        if self._server.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._server.pid, signal.SIGKILL)
+            self._server.wait()
+        if not clean:
+            from verifier.forkserver.family import end_marked
+
+            end_marked(self._mark)
+        self._socket.close()
         if self._server.stderr is not None:
             self._server.stderr.close()
 
     def _last_words(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._server.wait(5)
-        if self._server.poll() is None or self._server.stderr is None:
+        if self._server.stderr is None:
             return "it gave no reason"
         text = self._server.stderr.read().decode("utf-8", errors="replace").strip()
         return text or f"it gave no reason (exit code {self._server.returncode})"
