@@ -1,0 +1,36 @@
+"""After each local step the weights are averaged, instead of the gradients before it.
+
+Class of mistake: the same for plain SGD, and something else for every optimizer with a state, which stays local
+(compare huggingface/picotron#39). Replicas agree after every step.
+"""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+TRIPS = {"LS103", "LS201"}
+CAUSE = "not_synchronised"
+
+
+class AveragesWeights(DistributedDataParallel):
+    def forward(self, *inputs):
+        with self.no_sync():
+            return super().forward(*inputs)
+
+    def wrap_optimizer(self, cls, parameters, **options):
+        everything = list(parameters)
+
+        class LocalStep(cls):
+            def step(self, closure=None):
+                super().step(closure)
+                for parameter in everything:
+                    whole = parameter.data.contiguous()
+                    dist.all_reduce(whole)
+                    parameter.data.copy_(whole / dist.get_world_size())
+
+        return LocalStep(everything, **options)
+
+
+def wrap(model):
+    return AveragesWeights(model)

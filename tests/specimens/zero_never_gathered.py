@@ -1,0 +1,25 @@
+"""Each rank steps the parameters that it owns, and nobody hands them out: ZeRO stage 1 without its broadcast.
+
+Class of mistake: the sharded optimizer is in place, the gather after its step is behind an option that is off.
+"""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ddp_core import Contract
+
+TRIPS = {"LS101", "LS201", "LS202"}
+CAUSE = "replicas_diverged"
+CONTRACT = Contract(sharded=True)
+
+
+class Zero(DistributedDataParallel):
+    def wrap_optimizer(self, cls, parameters, **options):
+        mine = list(parameters)[dist.get_rank() :: dist.get_world_size()]
+        return cls(mine, **options)
+
+
+def wrap(model):
+    return Zero(model, find_unused_parameters=True)
