@@ -1,6 +1,6 @@
 """After each local step the weights are averaged, instead of the gradients before it.
 
-Class of mistake: the same for plain SGD, and something else for every optimizer with a state, which stays local
+A class of mistake: the same for plain SGD, and something else for every optimizer with a state, which stays local
 (compare huggingface/picotron#39). Replicas agree after every step.
 """
 

@@ -1,6 +1,6 @@
 """Gradients travel as bfloat16, and nothing says so: three digits are left of seven.
 
-Class of mistake: a compression hook that is switched on by a default somewhere. Legitimate where the contract says
+A class of mistake: a compression hook that is switched on by a default somewhere. Legitimate where the contract says
 ``lossy="bfloat16"``; silent where it does not.
 """
 

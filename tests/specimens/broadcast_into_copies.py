@@ -1,6 +1,7 @@
 """The initial broadcast goes into copies: ``.contiguous().cpu().clone()`` was added for a transport that needed it.
 
-Class of mistake, of the family of facebookresearch/detr#544: it is called, it takes its time, and nothing is changed.
+A class of mistake, of the family of facebookresearch/detr#544: it is called, it takes its time, and nothing is
+changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parameters are broadcast at the start, buffers are not: each rank begins with statistics of its own.
 
-Class of mistake: ``for p in model.parameters(): broadcast(p)``. Buffers that are computed from random numbers or from
-data, or loaded on rank 0 alone, differ from then on.
+A class of mistake: ``for p in model.parameters(): broadcast(p)``. Buffers that are computed from random numbers or
+from data, or loaded on rank 0 alone, differ from then on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Buffers are averaged before each forward, the integers among them only summed: counts grow with the world size.
 
-Class of mistake (compare facebookresearch/fvcore#152, where ranks weigh unequally in BatchNorm's statistics). No
-process sees rank 0's buffers in the next forward, as under torch's DDP; and ``num_batches_tracked`` is W times too large.
+A class of mistake (compare facebookresearch/fvcore#152, where ranks weigh unequally in BatchNorm's statistics). No
+process sees rank 0's buffers in the next forward, as under torch's DDP; and ``num_batches_tracked`` is W times too
+large.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Gradients are clipped on each rank before they are averaged: the mean of what was clipped is not the clipped mean.
 
-Class of mistake (F01 of our collection; facebookresearch/fairscale#98 and #167 are the sharded variant). Replicas
+A class of mistake (F01 of our collection; facebookresearch/fairscale#98 and #167 are the sharded variant). Replicas
 agree, and what one odd batch can do is scaled down by its own rank's norm.
 """
 

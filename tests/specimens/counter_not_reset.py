@@ -1,7 +1,7 @@
 """A bucket leaves when its counter reaches its size, and nothing resets the counter: only the first step is averaged.
 
-Class of mistake, after pytorch/pytorch#143580 (with static_graph and no_sync, reductions silently stop from the second
-iteration). A test of one step is green.
+A class of mistake, after pytorch/pytorch#143580 (with static_graph and no_sync, reductions silently stop from the
+second iteration). A test of one step is green.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The wrapper divides by the number of backwards since the last step, and so does the loop, in its loss.
 
-Class of mistake, reverse of volcengine/verl#3332: two parties take the mean over micro-batches where there nobody did.
-Without accumulation nothing is wrong.
+A class of mistake, reverse of volcengine/verl#3332: two parties take the mean over micro-batches where there nobody
+did. Without accumulation nothing is wrong.
 """
 
 from __future__ import annotations

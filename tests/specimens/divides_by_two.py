@@ -1,6 +1,6 @@
 """The number of ranks is a constant from the machine on which the code was written: right on two ranks, on no others.
 
-Class of mistake: a world size that is read from a configuration, from one node's number of devices, or hard-coded
+A class of mistake: a world size that is read from a configuration, from one node's number of devices, or hard-coded
 (compare goodfire-ai/spd#545, where the producer scaled for a pool of another size than the one that averaged).
 """
 

@@ -1,6 +1,6 @@
 """Ranks round to bfloat16 where their hardware has it, and to float16 where not: one adds up the other's bits.
 
-Class of mistake (C10 of our collection): dtypes are not part of a message, and two bytes are two bytes. torch raises
+A class of mistake (C10 of our collection): dtypes are not part of a message, and two bytes are two bytes. torch raises
 nothing.
 """
 

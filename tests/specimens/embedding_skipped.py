@@ -1,7 +1,7 @@
 """Embeddings are left to a sparse path that does not exist: the tied head goes with them.
 
-Class of mistake, after NVIDIA/Megatron-LM#844 and Megatron-LM#656 (tied embeddings that drift apart): a special case is
-taken out of the general list, and nobody takes it up.
+A class of mistake, after NVIDIA/Megatron-LM#844 and Megatron-LM#656 (tied embeddings that drift apart): a special case
+is taken out of the general list, and nobody takes it up.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Gradients are synchronised in every second step only, to save time.
 
-Class of mistake: local SGD posing as data-parallel training. What diverges in one step is not made good in the next.
+A class of mistake: local SGD posing as data-parallel training. What diverges in one step is not made good in the next.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Gradients are scaled up against underflow before they are rounded to float16, and overflow instead.
 
-Class of mistake: a constant scale of 2**16 with float16's largest number at 65504, so that every gradient of 1 and more
-is infinite. What rounding may lose is declared; infinities are not.
+A class of mistake: a constant scale of 2**16 with float16's largest number at 65504, so that every gradient of 1 and
+more is infinite. What rounding may lose is declared; infinities are not.
 """
 
 from __future__ import annotations

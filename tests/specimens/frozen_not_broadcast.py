@@ -1,6 +1,6 @@
 """Only what is trained is broadcast at the start: a frozen backbone differs from rank to rank for ever.
 
-Class of mistake, of the family of pytorch/torchtitan#166: the list of parameters to reduce serves as the list to
+A class of mistake, of the family of pytorch/torchtitan#166: the list of parameters to reduce serves as the list to
 broadcast. Gradients of the trained part are then means over different models.
 """
 

@@ -1,7 +1,7 @@
 """Frozen parameters are reduced along with the others: zeros, at full price, in every step.
 
-Class of mistake: the loop over parameters does not ask for ``requires_grad``. For a frozen backbone with a small head
-it is nearly all of the traffic. The numbers are right.
+A class of mistake: the loop over parameters does not ask for ``requires_grad``. For a frozen backbone with a small
+head it is nearly all of the traffic. The numbers are right.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Each rank averages its *weights* with its neighbour's after each step, and keeps its gradients to itself.
 
-Class of mistake: a gossip scheme that poses as data parallelism. Replicas stay close and are never equal.
+A class of mistake: a gossip scheme that poses as data parallelism. Replicas stay close and are never equal.
 """
 
 from __future__ import annotations

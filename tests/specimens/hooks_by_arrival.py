@@ -1,7 +1,7 @@
 """Each hook reduces its gradient at once: the n-th to be ready here meets the n-th to be ready there.
 
-Class of mistake: the hook wrapper of most tutorials. Right for as long as every rank takes the same branches; 24 of 39
-public wrappers that we tried add up different parameters when one does not (compare pytorch/pytorch#72843).
+A class of mistake: the hook wrapper of most tutorials. Right for as long as every rank takes the same branches; 24 of
+39 public wrappers that we tried add up different parameters when one does not (compare pytorch/pytorch#72843).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Each backward's *increment* is averaged as it arrives, so what accumulated under ``no_sync`` never is.
 
-Class of mistake: a hook on the tensor (``Tensor.register_hook``) sees this backward's gradient, not what ``.grad`` has
-accumulated (torch's DDP reduces ``.grad``). Replicas diverge, and only with accumulation.
+A class of mistake: a hook on the tensor (``Tensor.register_hook``) sees this backward's gradient, not what ``.grad``
+has accumulated (torch's DDP reduces ``.grad``). Replicas diverge, and only with accumulation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``state_dict`` has bare names, ``load_state_dict`` expects ``module.`` before each and is not strict: nothing loads.
 
-Class of mistake, of the family of huggingface/accelerate#3256: prefixes that come and go with a wrapper, and
+A class of mistake, of the family of huggingface/accelerate#3256: prefixes that come and go with a wrapper, and
 ``strict=False``, which turns every missing name into silence. The run goes on, from fresh weights.
 """
 

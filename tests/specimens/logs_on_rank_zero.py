@@ -1,7 +1,7 @@
 """Rank 0 adds up a figure for its log over all ranks, which the others know nothing of.
 
-Class of mistake: ``if rank == 0: log(all_reduce(loss))``. The extra collective meets the next one of the others, and so
-does every one after it (huggingface/transformers#28270 and deepmd-kit#5570 are hangs by one collective too many).
+A class of mistake: ``if rank == 0: log(all_reduce(loss))``. The extra collective meets the next one of the others, and
+so does every one after it (huggingface/transformers#28270 and deepmd-kit#5570 are hangs by one collective too many).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The wrapper multiplies the learning rate by the world size, as recipes for large batches do, and does not say so.
 
-Class of mistake: the linear scaling rule, applied by the recipe and by a framework beneath it. All replicas agree.
+A class of mistake: the linear scaling rule, applied by the recipe and by a framework beneath it. All replicas agree.
 """
 
 from __future__ import annotations

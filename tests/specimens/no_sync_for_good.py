@@ -1,7 +1,7 @@
 """``no_sync`` switches synchronisation off and never on again.
 
-Class of mistake, after pytorch/pytorch#166388 and huggingface/accelerate#3679 (accumulation under static_graph, after
-which nothing is reduced). Without accumulation nothing is wrong.
+A class of mistake, after pytorch/pytorch#166388 and huggingface/accelerate#3679 (accumulation under static_graph,
+after which nothing is reduced). Without accumulation nothing is wrong.
 """
 
 from __future__ import annotations

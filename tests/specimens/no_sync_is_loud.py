@@ -1,7 +1,7 @@
 """``no_sync`` is there so that loops run, and does nothing: each micro-batch is averaged, at K times the traffic.
 
-Class of mistake (compare facebookresearch/fairscale#1041, buffers that were broadcast inside no_sync). The numbers are
-right, because the mean of means is the mean; what is lost is what no_sync is for.
+A class of mistake (compare facebookresearch/fairscale#1041, buffers that were broadcast inside no_sync). The numbers
+are right, because the mean of means is the mean; what is lost is what no_sync is for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``no_sync`` puts its flag back after the ``yield``, but not in a ``finally``: one caught exception, and it stays off.
 
-Class of mistake: a batch that raises inside accumulation is skipped by the loop, and from then on no gradient is
+A class of mistake: a batch that raises inside accumulation is skipped by the loop, and from then on no gradient is
 averaged. 9 of 14 public wrappers that we tried are broken by it.
 """
 

@@ -1,7 +1,7 @@
 """The optimizer gets the averaged gradient of the step before, while this step's is under way: a pipeline of depth one.
 
-Class of mistake: delayed gradients as a trick for overlap (as in Lian et al., https://arxiv.org/abs/1506.08272), under
-the name of synchronous training. All replicas agree.
+A class of mistake: delayed gradients as a trick for overlap (as in Lian et al., https://arxiv.org/abs/1506.08272),
+under the name of synchronous training. All replicas agree.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Momentum is warmed up with a step on local data before training: weights are put back, the optimizer's state is not.
 
-Class of mistake: lazily made state is forced into being, for a checkpoint's sake, by a step that was to have no effect.
+A class of mistake: lazily made state is forced into being, for a checkpoint's sake, by a step that was to have no
+effect.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """torch's DDP, with the claim that ranks may register equal parameters in different orders.
 
-Class of mistake (C04 of our collection): DDP compares counts and shapes, never names, so siblings of one shape are
+A class of mistake (C04 of our collection): DDP compares counts and shapes, never names, so siblings of one shape are
 swapped on the rank that registered them in another order: by the initial broadcast, and by every reduction.
 """
 

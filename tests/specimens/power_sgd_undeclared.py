@@ -1,6 +1,6 @@
 """PowerSGD of rank 1 from the third step on: exact at first, an approximation ever after, and nothing says so.
 
-Class of mistake: torch's own hook (https://arxiv.org/abs/1905.13727), whose start-up phase makes short tests green.
+A class of mistake: torch's own hook (https://arxiv.org/abs/1905.13727), whose start-up phase makes short tests green.
 """
 
 from __future__ import annotations

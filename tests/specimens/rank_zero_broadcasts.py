@@ -1,6 +1,6 @@
 """Rank 0's gradients are broadcast, not averaged: replicas agree, and W - 1 of W samples are thrown away.
 
-Class of mistake: ``broadcast`` where ``all_reduce`` was meant; every check of agreement is green.
+A class of mistake: ``broadcast`` where ``all_reduce`` was meant; every check of agreement is green.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Gradients are reduced to rank 0 and never handed back: rank 0 trains on all samples, the others on something else.
 
-Class of mistake: half a parameter server. Rank 0 writes the logs and the checkpoints, and looks right.
+A class of mistake: half a parameter server. Rank 0 writes the logs and the checkpoints, and looks right.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The optimizer's ``state_dict`` carries its options and not its state: a resumed run starts without momentum.
 
-Class of mistake: a wrapper around the optimizer that saves ``param_groups``. The loss jumps at each resume, a little.
+A class of mistake: a wrapper around the optimizer that saves ``param_groups``. The loss jumps at each resume, a
+little.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Wrapping seeds every rank alike, so that all draw the same dropout masks and the same augmentations ever after.
 
-Class of mistake, of the family of pytorch/pytorch#56488 (workers that share a seed): equal seeds were wanted for equal
-weights, and stay on. Nothing is wrong that a comparison of weights could show.
+A class of mistake, of the family of pytorch/pytorch#56488 (workers that share a seed): equal seeds were wanted for
+equal weights, and stay on. Nothing is wrong that a comparison of weights could show.
 """
 
 from __future__ import annotations

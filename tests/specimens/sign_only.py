@@ -1,6 +1,6 @@
 """One bit per element travels: the mean of signs, times a mean magnitude. Nothing declares it.
 
-Class of mistake: signSGD (https://arxiv.org/abs/1802.04434) is an optimizer of its own, not a faster all-reduce. The
+A class of mistake: signSGD (https://arxiv.org/abs/1802.04434) is an optimizer of its own, not a faster all-reduce. The
 loss falls.
 """
 

@@ -1,6 +1,6 @@
 """Tensors of fewer than 32 elements are not worth a collective, somebody thought; nor do they then agree.
 
-Class of mistake: an optimisation that drops what it should have merged. Weights of normalisation layers and biases
+A class of mistake: an optimisation that drops what it should have merged. Weights of normalisation layers and biases
 drift apart (compare deepspeedai/DeepSpeed#1801, where replicated LayerNorms did for days).
 """
 

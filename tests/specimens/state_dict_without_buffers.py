@@ -1,6 +1,7 @@
 """``state_dict`` holds parameters only: BatchNorm's statistics are not saved, and not missed when it is loaded.
 
-Class of mistake, and a common one: a dictionary made from ``named_parameters()``, and ``strict=False`` to make it load.
+A class of mistake, and a common one: a dictionary made from ``named_parameters()``, and ``strict=False`` to make it
+load.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A tied weight stands twice in the list that is summed, and once in the list that is divided.
 
-Class of mistake (E09 of our collection): ``named_parameters(remove_duplicate=False)``, or two lists kept by hand. Where
-every visit takes a whole mean, the second is harmless; with sums the shared weight's gradient is W times too large.
+A class of mistake (E09 of our collection): ``named_parameters(remove_duplicate=False)``, or two lists kept by hand.
+Where every visit takes a whole mean, the second is harmless; with sums the shared weight's gradient is W times too
+large.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Each rank sends the larger half of its gradient and forgets the rest: no error feedback, no declaration.
 
-Class of mistake: sparsification with the residual left out (Stich et al., https://arxiv.org/abs/1809.07599).
+A class of mistake: sparsification with the residual left out (Stich et al., https://arxiv.org/abs/1809.07599).
 """
 
 from __future__ import annotations

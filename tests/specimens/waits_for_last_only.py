@@ -1,6 +1,6 @@
 """Of many asynchronous all-reduces the last one alone is waited for: the others will have finished by then.
 
-Class of mistake: on a machine with one queue they have. Nothing promises it (compare pytorch/pytorch#27806).
+A class of mistake: on a machine with one queue they have. Nothing promises it (compare pytorch/pytorch#27806).
 """
 
 from __future__ import annotations

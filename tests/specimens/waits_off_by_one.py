@@ -1,6 +1,6 @@
 """Before a bucket is read, the wait is for the handle of the one before it: the first and the last come out wrong.
 
-Class of mistake: handles and buffers in two lists, one of them shifted. Often right by luck, since works tend to
+A class of mistake: handles and buffers in two lists, one of them shifted. Often right by luck, since works tend to
 finish in order.
 """
 

@@ -1,6 +1,6 @@
 """One rank applies weight decay, because its configuration file is another one.
 
-Class of mistake: nothing compares hyperparameters across ranks. Gradients agree for ever, weights no more.
+A class of mistake: nothing compares hyperparameters across ranks. Gradients agree for ever, weights no more.
 """
 
 from __future__ import annotations

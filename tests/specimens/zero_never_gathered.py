@@ -1,6 +1,6 @@
 """Each rank steps the parameters that it owns, and nobody hands them out: ZeRO stage 1 without its broadcast.
 
-Class of mistake: the sharded optimizer is in place, the gather after its step is behind an option that is off.
+A class of mistake: the sharded optimizer is in place, the gather after its step is behind an option that is off.
 """
 
 from __future__ import annotations

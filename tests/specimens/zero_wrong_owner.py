@@ -1,7 +1,6 @@
 """After the sharded step each parameter is broadcast by its neighbour's owner, who has not stepped it.
 
-Class of mistake: two partitions of the same list, off by one. All replicas agree, on the weights of the
-start.
+A class of mistake: two partitions of the same list, off by one. All replicas agree, on the weights of the start.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Local gradients are set to zero as soon as their buffer has been handed to the transport, which is still reading it.
 
-Class of mistake, of the family of NVIDIA/Megatron-LM#4054: who hands memory to an asynchronous call has lent it away.
+A class of mistake, of the family of NVIDIA/Megatron-LM#4054: who hands memory to an asynchronous call has lent it
+away.
 """
 
 from __future__ import annotations
