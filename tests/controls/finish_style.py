@@ -7,7 +7,10 @@ from contextlib import contextmanager
 import torch.distributed as dist
 from torch import nn
 
+from ddp_core import Contract
+
 DRIVER = "finish"
+CONTRACT = Contract(sync_buffers=False, disclaims={"unused_parameters", "sparse_gradients"})
 
 
 class AsyncHooks(nn.Module):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
+from ddp_core import Contract
+
 DRIVER = "explicit"
+CONTRACT = Contract(sync_buffers=False, disclaims={"unused_parameters", "sparse_gradients"})
 
 
 class Gather:

@@ -6,7 +6,10 @@ import time
 
 import torch.distributed as dist
 
+from ddp_core import Contract
+
 DRIVER = "explicit"
+CONTRACT = Contract(sync_buffers=False, disclaims={"unused_parameters", "sparse_gradients"})
 
 
 class Polling:

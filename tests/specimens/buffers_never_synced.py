@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from torch.nn.parallel import DistributedDataParallel
 
-TRIPS = {"LS102"}
-CAUSE = "buffers_differ"
+TRIPS = {"LS002", "LS102"}
+CAUSE = "buffers_diverged"
 
 
 def wrap(model):

@@ -12,7 +12,7 @@ from ddp_core import Contract
 
 TRIPS = {"LS001"}
 CAUSE = "no_initial_broadcast"
-CONTRACT = Contract(sharded=True)
+CONTRACT = Contract(sharded=True, sync_buffers=False, disclaims={"unused_parameters", "sparse_gradients"})
 
 
 def wrap(model):

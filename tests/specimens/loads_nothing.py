@@ -9,8 +9,8 @@ from __future__ import annotations
 from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
-TRIPS = {"LS503"}
-CAUSE = "state_dict_incomplete"
+TRIPS = {"LS504"}
+CAUSE = "resumed_differently"
 
 
 class LoadsNothing(DataParallel):

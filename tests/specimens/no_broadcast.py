@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
+from ddp_core import Contract
+
 TRIPS = {"LS001"}
 CAUSE = "no_initial_broadcast"
+CONTRACT = Contract(disclaims={"unused_parameters", "sparse_gradients"})
 
 
 class NoBroadcast:
@@ -17,6 +20,8 @@ class NoBroadcast:
         self.model = model
 
     def __call__(self, *inputs):
+        for buffer in self.model.buffers():
+            dist.broadcast(buffer.data, src=0)
         return self.model(*inputs)
 
     def sync_gradients(self):

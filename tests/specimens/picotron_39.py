@@ -30,6 +30,8 @@ class NaiveDataParallel(nn.Module):
                 parameter.register_post_accumulate_grad_hook(self.average_over_ranks)
 
     def forward(self, *inputs):
+        for buffer in self.module.buffers():
+            dist.broadcast(buffer.data, src=0)
         return self.module(*inputs)
 
     def average_over_ranks(self, grad):  # torch passes the parameter here

@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch.nn.parallel import DistributedDataParallel
 
 TRIPS = {"LS504"}
-CAUSE = "state_lost"
+CAUSE = "resumed_differently"
 
 
 class Forgets(DistributedDataParallel):

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
+from ddp_core import Contract
+
 TRIPS = {"LS101", "LS201", "LS301"}
 CAUSE = "bucket_contents_differ"
+CONTRACT = Contract(disclaims={"unused_parameters", "sparse_gradients"})
 
 
 class Reversed:
@@ -18,6 +21,8 @@ class Reversed:
             dist.broadcast(tensor, src=0)
 
     def __call__(self, *inputs):
+        for buffer in self.model.buffers():
+            dist.broadcast(buffer.data, src=0)
         return self.model(*inputs)
 
     def sync_gradients(self):

@@ -12,7 +12,7 @@ from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
 TRIPS = {"LS801"}
-CAUSE = "rng_streams_equal"
+CAUSE = "same_random_numbers"
 
 
 def wrap(model):

@@ -10,7 +10,7 @@ from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
 TRIPS = {"LS503"}
-CAUSE = "state_dict_incomplete"
+CAUSE = "names_missing_in_state_dict"
 
 
 class ParametersOnly(DataParallel):

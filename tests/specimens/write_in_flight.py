@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
+from ddp_core import Contract
+
 TRIPS = {"LS201"}
 CAUSE = "written_in_flight"
+CONTRACT = Contract(disclaims={"unused_parameters", "sparse_gradients"})
 
 
 class WriteInFlight:
@@ -19,6 +22,8 @@ class WriteInFlight:
             dist.broadcast(tensor, src=0)
 
     def __call__(self, *inputs):
+        for buffer in self.model.buffers():
+            dist.broadcast(buffer.data, src=0)
         return self.model(*inputs)
 
     def sync_gradients(self):

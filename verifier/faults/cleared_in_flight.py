@@ -1,0 +1,26 @@
+"""The buffer is cleared for the next step as soon as it has been handed to the transport.
+
+On a fast day the transport has read it all. On a slow one zeros are averaged, and on none does anything say so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verifier.fault import fault
+
+
+@fault(trips={"LS401"}, cause="written_in_flight", applies_to=("bucketed",))
+def cleared_in_flight(model: Any, wrap: Any) -> Any:
+    wrapped = wrap(model)
+    send = wrapped.strategy.send
+
+    def send_and_clear(bucket: Any) -> None:
+        send(bucket)
+        bucket.buffer.zero_()
+
+    wrapped.strategy.send = send_and_clear
+    return wrapped
+
+
+FAULT = cleared_in_flight
