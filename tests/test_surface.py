@@ -25,7 +25,7 @@ def test_command(command):
     text = command("verify", "--help").stdout
     for flag in (
         "--world-size", "--profile", "--check", "--workload", "--backend", "--device", "--launcher", "--driver",
-        "--option", "--fault", "--seed", "--timeout", "--out", "--trust", "--format", "--output",
+        "--option", "--fault", "--seed", "--delay", "--timeout", "--out", "--trust", "--format", "--output",
     ):  # fmt: skip
         assert flag in text, flag
     text = command("--help").stdout
@@ -36,7 +36,7 @@ def test_command(command):
 def test_request_fields():
     assert set(Request.model_fields) == {
         "strategy", "world_size", "profile", "workloads", "checks", "backend", "device", "launcher", "driver", "fault",
-        "seed", "timeout_s", "trust",
+        "seed", "delay_ms", "timeout_s", "trust",
     }  # fmt: skip
 
 

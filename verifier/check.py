@@ -41,10 +41,11 @@ class Check:
     judge: Callable[[Recording], Findings]
     claim: str  # the module's docstring: Claim, Catches, Blind to, Seen in the wild, Remedy
     when: Callable[[Scenario], bool] | None = None
+    always: bool = False  # reads every scenario, also those that name others as their judges
 
     def wants(self, scenario: Scenario) -> bool:
         """Is ``scenario`` meant for this check, and can the check tell anything from it?"""
-        meant = scenario.judged_by is None or self.code in scenario.judged_by
+        meant = self.always or scenario.judged_by is None or self.code in scenario.judged_by
         return meant and (self.when is None or self.when(scenario))
 
 
@@ -54,16 +55,16 @@ Judge = Callable[["Recording"], Findings]
 @overload
 def check(judge: Judge) -> Check: ...
 @overload
-def check(*, when: Callable[[Scenario], bool]) -> Callable[[Judge], Check]: ...
-def check(judge: Judge | None = None, *, when: Callable[[Scenario], bool] | None = None) -> Any:
+def check(*, when: Callable[[Scenario], bool] | None = None, always: bool = False) -> Callable[[Judge], Check]: ...
+def check(judge: Judge | None = None, *, when: Callable[[Scenario], bool] | None = None, always: bool = False) -> Any:
     """Make the function of a file ``lsNNN_name.py`` into the check LSNNN. Code and name come from the file.
 
-    ``when`` says which scenarios it reads; without it, all that do not name their judges.
+    ``when`` says which scenarios it reads; without it, all that do not name their judges; ``always``: those, too.
     """
 
     def make(judge: Judge) -> Check:
         module = inspect.getmodule(judge)
         stem = judge.__module__.rpartition(".")[2]
-        return Check(stem[:5].upper(), stem[6:], judge, inspect.getdoc(module) or "", when)
+        return Check(stem[:5].upper(), stem[6:], judge, inspect.getdoc(module) or "", when, always)
 
     return make if judge is None else make(judge)

@@ -70,6 +70,9 @@ def verify(
     option: Annotated[list[str] | None, typer.Option(help="K=V, passed to wrap(); may be repeated")] = None,
     fault: Annotated[str | None, typer.Option(help="plant this mistake, to see it caught")] = None,
     seed: Annotated[int, typer.Option(help="of weights, data and delays")] = 0,
+    delay: Annotated[
+        float, typer.Option(help="milliseconds by which collectives start and finish late, legally; drawn by seed")
+    ] = 0.0,
     timeout: Annotated[float, typer.Option(help="seconds for everything")] = 600.0,
     out: Annotated[Path | None, typer.Option(help="keep recordings and report in this folder")] = None,
     trust: Annotated[bool, typer.Option("--trust", help="run sent source without a container")] = False,
@@ -94,6 +97,7 @@ def verify(
             driver=driver,
             fault=fault,
             seed=seed,
+            delay_ms=delay,
             timeout_s=timeout,
             trust=trust,
         )

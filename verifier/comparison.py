@@ -74,7 +74,9 @@ def bound_exact(magnitude: float, world_size: int) -> float:
     return 0.0 if reciprocal_is_exact(world_size) else (world_size + 1) * 2.0**-24 * magnitude
 
 
-UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "complex64": 2.0**-24}
+UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "complex64": 2.0**-24} | dict.fromkeys(
+    ("float64", "complex128"), 2.0**-53
+)
 
 
 def bound_of_mean(magnitude: np.ndarray, world_size: int, dtype: str) -> np.ndarray:

@@ -26,6 +26,12 @@ def holds_poison(values: np.ndarray) -> bool:
     return bool(((bits | kind[0](QUIET[kind[0]])) == kind[1]).any())
 
 
+# What a wrong gradient leads to: told first only where nothing explains it.
+CONSEQUENCES = frozenset(
+    {"replicas_diverged", "optimizer_state_diverged", "resumed_differently", "update_differs", "unfinished_work"}
+)
+
+
 @dataclass(frozen=True)
 class Cause:
     name: str

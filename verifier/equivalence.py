@@ -121,7 +121,7 @@ def _compare_presence(
         return []
     present = observed or expected
     assert present is not None
-    if present.values is not None and not present.values.any():
+    if present.values is not None and not np.count_nonzero(present.values):
         findings.comparisons += 1
         return []
     if observed is None and contract_of(recording).get("sharded"):  # its owner has it: LS202 judges the weights
@@ -142,7 +142,7 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
     if is_exact(recording):
         magnitude = _magnitude(recording, step, name) * scale
         return Expected(values, bound_exact(float(magnitude.max(initial=0.0)), world_size))
-    if reference.dtype in WIDE:
+    if _all_wide(recording):
         return Expected(values, bound_float64(values))
     local = list(local_gradients(recording, step, name).values())
     if len(local) < world_size:
@@ -150,6 +150,12 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
     wide = np.complex128 if reference.values.dtype.kind == "c" else np.float64
     mean = np.mean([g.astype(wide) for g in local], axis=0) * scale
     return Expected(mean, bound_of_mean(_magnitude(recording, step, name) * scale, world_size, reference.dtype))
+
+
+def _all_wide(recording: Recording) -> bool:
+    """Is the whole model in float64? One narrow layer blurs the gradients of all layers before it."""
+    assert recording.reference is not None
+    return all(entry["dtype"] in WIDE for entry in recording.reference.notes.get("parameters", []))
 
 
 def is_exact(recording: Recording) -> bool:

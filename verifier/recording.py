@@ -86,7 +86,7 @@ class Collective:
     receives: tuple[int, ...] | None = None
     micro: int | None = None  # which micro-batch; None: outside of them
     no_sync: bool = False
-    how: str | None = None  # waited, polled, future; refused: the backend did not take it
+    how: str | None = None  # waited, polled, future; failed: with an error; refused: not taken by the backend
     wait_began: float | None = None
     written: str | None = None  # what was written to in flight: input, output
 

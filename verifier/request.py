@@ -94,5 +94,8 @@ class Request(_Model):
     driver: str | None = Field(None, description="driver style; None: found by looking")
     fault: str | None = Field(None, description="a fault to plant in the strategy, to see it caught")
     seed: int = Field(0, ge=0, lt=2**32)
+    delay_ms: float = Field(
+        0.0, ge=0, le=1000, description="collectives of every scenario start and finish late by up to this, seeded"
+    )
     timeout_s: float = Field(600.0, gt=0, le=86_400, description="seconds for the whole verification")
     trust: bool = Field(False, description="run sent source without a container")

@@ -37,7 +37,7 @@ class Scenario(BaseModel):
     zero_grad: Literal["before_forward", "after_forward"] = "before_forward"
     set_to_none: bool = Field(True, description="how zero_grad() is called")
     clip_norm: float | None = Field(None, gt=0, description="clip_grad_norm_ before the step")
-    raise_in_no_sync: bool = Field(False, description="before the first step an exception leaves a no_sync() context")
+    raise_before: int | None = Field(None, description="before this step an exception leaves a no_sync() context")
     resume_after: int | None = Field(None, description="after this step a fresh replica takes over by state_dict()")
     change_after: int | None = Field(None, description="after this step the model is changed under the wrapper")
 

@@ -18,6 +18,7 @@ from verifier.scenario import Scenario
 
 PROFILES = ("quick", "standard", "thorough")
 SEEDS_PER_SITUATION = {"quick": 1, "standard": 1, "thorough": 3}
+THOROUGH_DELAY_MS = 2.0  # its second and third seed meet a network that is late, and overtakes itself
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Situation:
     order: int = 50  # reports show lower ones first: what is simple before what builds on it
     fields: dict[str, Any] = field(default_factory=dict)
 
-    def scenario(self, name: str, situation: str, request: Request, seed: int) -> Scenario:
+    def scenario(self, name: str, situation: str, request: Request, seed: int, *, delay_ms: float = 0.0) -> Scenario:
         num_micro_batches = self.fields.get("num_micro_batches", 1)
         size = self.samples_per_micro_batch
         if self.samples_per_step is not None:
@@ -50,7 +51,7 @@ class Situation:
             driver=request.driver,
             fault=request.fault,
             timeout_s=request.timeout_s,
-            **self.fields,
+            **{**self.fields, "delay_ms": max(self.fields.get("delay_ms", 0.0), delay_ms)},
         )
 
 
@@ -88,7 +89,9 @@ def plan(request: Request) -> list[Scenario]:
     for name, situation in sorted(chosen.items(), key=lambda item: (item[1].order, item[0])):
         for repeat in range(SEEDS_PER_SITUATION[request.profile] if situation.since else 1):
             label = name if repeat == 0 else f"{name}-{repeat + 1}"
-            scenarios.append(situation.scenario(label, name, request, request.seed + 7919 * repeat))
+            delay_ms = request.delay_ms or (THOROUGH_DELAY_MS if repeat else 0.0)
+            seed = request.seed + 7919 * repeat
+            scenarios.append(situation.scenario(label, name, request, seed, delay_ms=delay_ms))
     return scenarios
 
 

@@ -88,9 +88,9 @@ class Subject:
         seed_streams(self.scenario, self.rank)
         self.journal.note("rng_start", rng_digest())
         self.take_over(self.wrap(strategy, self.model))
-        if self.scenario.raise_in_no_sync and not self._leave_no_sync_by_an_exception():
-            return
         for step in range(self.scenario.num_steps):
+            if step == self.scenario.raise_before and not self._leave_no_sync_by_an_exception(step):
+                return
             self._step(step)
             if step == self.scenario.resume_after and not resume(self, strategy, step):
                 return
@@ -128,12 +128,12 @@ class Subject:
         self.journal.note("has_no_sync", driver.has_no_sync)
         return driver
 
-    def _leave_no_sync_by_an_exception(self) -> bool:
+    def _leave_no_sync_by_an_exception(self, step: int) -> bool:
         """As a batch that does not fit in memory does, in a loop that catches it and goes on. False: no context."""
         if not self.driver.has_no_sync:
             self.journal.note("not_claimed", "the strategy has no no_sync() to leave by an exception")
             return False
-        *inputs, _ = self.workload.micro_batch(0, 0, self.rank)
+        *inputs, _ = self.workload.micro_batch(step, 0, self.rank)
         try:
             with suppress(DeliberateError), self.driver.no_sync():
                 self.driver.forward(*inputs)

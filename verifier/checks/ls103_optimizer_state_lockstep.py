@@ -6,7 +6,8 @@ optimizers that keep torch's ``state``.
 Catches: a step that one rank skipped or took twice while its weights were overwritten by a broadcast; state that was
 initialised from other gradients; one rank's own weight decay or learning rate.
 
-Blind to: sharded state, which is spread over ranks on purpose; optimizers that keep their state elsewhere.
+Blind to: replicas whose weights differ already (LS101); sharded state, which is spread over ranks on purpose;
+optimizers that keep their state elsewhere.
 
 Seen in the wild: huggingface/transformers#28270 and deepmodeling/deepmd-kit#5570 (ranks resumed from different places).
 
@@ -25,6 +26,16 @@ from verifier.recording import Recording
 def optimizer_state_lockstep(recording: Recording) -> Findings:
     if contract_of(recording).get("sharded"):
         return Findings(not_claimed="the strategy declares sharded=True: state is spread over the ranks")
+    weights = compare_across_ranks(
+        recording,
+        "weight",
+        recording.scenario.num_steps - 1,
+        cause="replicas_diverged",
+        explain=lambda rank, other, name: "",
+        hint="",
+    )
+    if weights.failures:
+        return Findings(blocked="the weights differ already: see LS101")
     return compare_across_ranks(
         recording,
         "optimizer_state",

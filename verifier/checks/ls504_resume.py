@@ -25,8 +25,11 @@ from verifier.updates import compare_weights
 def resume(recording: Recording) -> Findings:
     if contract_of(recording).get("lossy") or contract_of(recording).get("average") == "sum":
         return Findings(not_claimed="the strategy's own contract moves weights away from the single process's")
-    assert recording.scenario.resume_after is not None
-    findings = compare_weights(recording, range(recording.scenario.resume_after + 1, recording.scenario.num_steps))
+    first = recording.scenario.resume_after
+    assert first is not None
+    if compare_weights(recording, range(first + 1)).failures:
+        return Findings(blocked="the weights were wrong before the run was resumed: see LS201 and LS202")
+    findings = compare_weights(recording, range(first + 1, recording.scenario.num_steps))
     for failure in findings.failures:
         failure.cause, failure.confidence = "resumed_differently", 0.8
         failure.explanation = (

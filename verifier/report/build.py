@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from verifier.diagnosis import CONSEQUENCES
 from verifier.naming import describe
 from verifier.recording import Recording
 from verifier.report.model import RankOutcome, Repeat, Report, ScenarioResult
@@ -32,7 +33,7 @@ def build_report(
 ) -> Report:
     verdict = combine(check.verdict for check in checks if check.claimed)
     results = [_scenario_result(recording) for recording in recordings]
-    problems = _problems(scenarios, results)
+    problems = _problems(scenarios, recordings, results)
     if verdict == "pass" and problems:
         verdict = "unknown"
     report = Report(
@@ -66,7 +67,7 @@ def summarise(report: Report) -> str:
         failed = [check for check in report.checks if check.verdict == "fail"]
         # Divergence is what a wrong gradient leads to: told first only where nothing explains it.
         found = [f for check in failed for f in check.failures]
-        first = max(found, key=lambda f: (f.cause != "replicas_diverged", f.confidence))
+        first = max(found, key=lambda f: (f.cause not in CONSEQUENCES, f.confidence))
         codes = ", ".join(check.code for check in failed)
         return f"{name}: not what one process would have computed ({codes}): {first.explanation}."
     reasons = report.problems or [f"{c.code}: {c.why}" for c in report.checks if c.why] or ["nothing was compared"]
@@ -107,9 +108,14 @@ def _rank_outcome(recording: Recording, rank: int, member: dict[str, Any]) -> Ra
     if ended:
         hung = ended.startswith("hung")
         return RankOutcome(
-            rank=rank, status="hung" if hung else "stopped", detail=f"{ended}; last seen: {doing}", **shown
+            rank=rank,
+            status="hung" if hung else "stopped",
+            detail=f"{ended.partition(': ')[2]}; last seen: {doing}",
+            **shown,
         )
     how = f"killed by {member['signal']}" if member.get("signal") else f"exit code {member.get('exit_code')}"
+    if member.get("reason"):
+        how = member["reason"]
     return RankOutcome(rank=rank, status="died", detail=f"{how}; last seen: {doing}", **shown)
 
 
@@ -123,15 +129,19 @@ def their_stack(stack: str | None) -> str | None:
     return "\n".join(line for line in kept if line and not line.startswith("Extension modules")) or None
 
 
-def _problems(scenarios: Sequence[Scenario], results: Sequence[ScenarioResult]) -> list[str]:
+def _problems(
+    scenarios: Sequence[Scenario], recordings: Sequence[Recording], results: Sequence[ScenarioResult]
+) -> list[str]:
     """Why a verdict may be missing: which rank of which scenario did not come to its end, and how."""
     problems = []
-    for result in results:
+    for recording, result in zip(recordings, results, strict=True):
         if result.refused is not None:
             continue
         # A rank that died or hung is the story; what the others then ran into is a consequence.
         told = [rank for rank in result.ranks if rank.status in ("died", "hung")]
-        told = told or [rank for rank in result.ranks if rank.status == "raised"]
+        raised = [rank for rank in result.ranks if rank.status == "raised"]
+        own = [r for r in raised if (recording.ranks[r.rank].outcome or {}).get("error", "own") != "transport"]
+        told = told or own or raised
         problems += [
             f"{result.name}: rank {rank.rank} {rank.status}: {(rank.detail or '').splitlines()[-1]}"
             for rank in told or [rank for rank in result.ranks if rank.status != "completed"]
@@ -188,6 +198,7 @@ def repeat_command(request: Request) -> str:
     """The command that asks for the same thing again."""
     words = ["lockstep", "verify", describe(request.strategy), "--world-size", str(request.world_size)]
     words += ["--profile", request.profile, "--seed", str(request.seed)]
+    words += ["--delay", f"{request.delay_ms:g}"] if request.delay_ms else []
     for flag, values in (("--workload", request.workloads), ("--check", request.checks)):
         words += [word for value in values or () for word in (flag, value)]
     for key, value in request.strategy.options.items():

@@ -6,6 +6,7 @@ from verifier.situation import Situation
 
 SITUATION = Situation(
     since="standard",
-    workload="exact",
-    fields={"raise_in_no_sync": True, "small_buckets": True, "judged_by": ("LS502",)},
+    workload="llama",
+    samples_per_micro_batch=2,
+    fields={"num_steps": 2, "raise_before": 1, "small_buckets": True, "judged_by": ("LS502",)},
 )

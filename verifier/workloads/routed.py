@@ -1,7 +1,7 @@
 """Routed: samples choose which branch they take, so that a rank may not use a parameter that others use.
 
 Every rank's samples all take the branch of that rank's turn, so each branch is used by some ranks only, in each step by
-others; ``never`` is used by nobody, as a head that this task does not train. In exact arithmetic, like ``exact``: the
+others; ``never`` is used by nobody, as a head that this task does not train. In exact arithmetic, in float64: the
 single process, which sees all samples, uses all branches, and its gradient of ``never`` is None.
 """
 
@@ -37,13 +37,13 @@ class Routed(Workload):
     exact = True
 
     def model(self, rank: int | None) -> nn.Module:
-        return RoutedModel()
+        return RoutedModel().double()
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step
-        inputs = torch.randint(-2, 3, (rows, 6), generator=generator).float()
+        inputs = torch.randint(-2, 3, (rows, 6), generator=generator).double()
         rank = torch.arange(rows) // (rows // self.scenario.world_size)
-        targets = torch.randint(-2, 3, (rows, 3), generator=generator).float()
+        targets = torch.randint(-2, 3, (rows, 3), generator=generator).double()
         return inputs, (rank + step) % 2, targets
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

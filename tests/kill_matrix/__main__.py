@@ -1,0 +1,74 @@
+"""``python -m tests.kill_matrix``: try everybody, say what is not as expected, write the page.
+
+    python -m tests.kill_matrix --write docs/kill-matrix.md     the documentation's table (about 10 minutes on two cores)
+    python -m tests.kill_matrix --only tied --only unused       subjects whose names contain a word
+    python -m tests.kill_matrix --repeat 20                     seeds 0 to 19, world sizes 2, 3 and 4 in turn, every
+                                                                second time with the observer's delays
+
+Exit code 0: all as expected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from tests.kill_matrix.population import everybody
+from tests.kill_matrix.running import Trial, try_subject
+from tests.kill_matrix.table import page, summary
+from verifier import engine
+
+DELAY_MS = 3.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.kill_matrix", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", action="append", default=[], metavar="WORD", help="only names that contain this")
+    parser.add_argument("--kind", action="append", default=[], help="fault, specimen, control or strategy")
+    parser.add_argument("--world-size", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--delay", type=float, default=0.0, metavar="MS")
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--write", type=Path, help="write the table here")
+    words = parser.parse_args()
+    chosen = [
+        subject
+        for subject in everybody()
+        if (not words.only or any(word in subject.name for word in words.only))
+        and (not words.kind or subject.kind in words.kind)
+    ]
+    if not chosen:
+        parser.error("nobody of that name")
+    rounds = [(words.world_size, words.seed, words.delay)]
+    if words.repeat > 1:
+        rounds = [(2 + n % 3, words.seed + n, DELAY_MS * (n % 2)) for n in range(words.repeat)]
+    trials: list[Trial] = []
+    begun = time.monotonic()
+    with engine.start_launcher("local") as launcher:
+        for world_size, seed, delay_ms in rounds:
+            for subject in chosen:
+                trial = try_subject(subject, launcher, world_size=world_size, seed=seed, delay_ms=delay_ms)
+                trials.append(trial)
+                _tell(trial)
+    print(summary(trials))
+    print(f"{len(trials)} verifications in {time.monotonic() - begun:.0f} s")
+    if words.write:
+        engine.write_atomically(words.write, page(trials))
+    return 0 if all(trial.as_expected for trial in trials) else 1
+
+
+def _tell(trial: Trial) -> None:
+    leading = trial.leading
+    if not trial.as_expected:
+        print("NOT AS EXPECTED", trial.complaint(), flush=True)
+    elif sys.stderr.isatty():
+        print(f"{trial.subject.kind} {trial.subject.name}: as expected", file=sys.stderr)
+    if leading is not None and leading.confidence >= 0.9 and leading.cause not in trial.subject.causes:
+        expected = ", ".join(sorted(trial.subject.causes))
+        print(f"CAUSE {trial.subject.name}: {leading.cause} ({leading.confidence:g}), expected {expected}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
