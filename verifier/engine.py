@@ -98,7 +98,7 @@ def _run_scenario(launcher: Launcher, scenario: Scenario, out_dir: Path, timeout
     write_atomically(folder / "launch.json", json.dumps(ended, indent=1))
     outcomes = [rank.outcome or {} for rank in Recording.load(folder).ranks]
     hung = any((member["ended"] or "").startswith("hung") for member in ended["members"])
-    return not hung and not all(outcome.get("when") == "on import" for outcome in outcomes)
+    return not hung and not ended.get("lost") and not all(outcome.get("when") == "on import" for outcome in outcomes)
 
 
 def _prepare(out_dir: Path, request: Request) -> None:

@@ -196,7 +196,7 @@ def their_traceback(error: BaseException) -> str:
     current: traceback.TracebackException | None = report
     while current is not None:
         theirs = [frame for frame in current.stack if not _is_ours(frame.filename)]
-        current.stack = traceback.StackSummary.from_list(theirs or list(current.stack)[-1:])
+        current.stack = traceback.StackSummary.from_list(theirs)
         current = current.__cause__ or current.__context__
     return "".join(report.format()).rstrip()
 

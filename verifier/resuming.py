@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from verifier.loading import LoadedStrategy, StrategyError
+from verifier.workload import float32_by_default
 
 if TYPE_CHECKING:
     from verifier.worker import Subject
@@ -32,7 +33,8 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
         subject.journal.note("transient_names", transient)
         state, optimizer_state = _through_bytes(saved), _through_bytes(subject.optimizer.state_dict())
         torch.manual_seed(subject.scenario.seed + 77_000 + subject.rank)
-        subject.model = subject.workload.model(subject.rank)
+        with float32_by_default():
+            subject.model = subject.workload.model(subject.rank)
         fresh = subject.wrap(strategy, subject.model)
         fresh.load_state_dict(state)
         subject.take_over(fresh)

@@ -60,7 +60,8 @@ class Workload(ABC):
 
     def large_batch(self, step: int) -> tuple[torch.Tensor, ...]:
         generator = torch.Generator().manual_seed(self.scenario.seed * 1_000_003 + step)
-        return self.batch(step, generator)
+        with float32_by_default():
+            return self.batch(step, generator)
 
     def micro_batch(self, step: int, micro: int, rank: int) -> tuple[torch.Tensor, ...]:
         """The slice of ``step``'s large batch that ``rank`` takes as its ``micro``-th micro-batch."""
@@ -80,6 +81,17 @@ class Workload(ABC):
             yield
         finally:
             _watcher = None
+
+
+@contextmanager
+def float32_by_default() -> Iterator[None]:
+    """While inside, torch makes float32, whatever default a strategy has set for itself."""
+    theirs = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(theirs)
 
 
 _watcher: Watcher | None = None

@@ -2,47 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 
 import psutil
 import pytest
 
-WRAPPER = """
-import os, signal, subprocess, sys, time
-import torch, torch.distributed as dist
-
-class W:
-    def __init__(self, model):
-        self.model = model
-        for tensor in model.state_dict().values():
-            dist.broadcast(tensor, src=0)
-    def __call__(self, *inputs):
-        return self.model(*inputs)
-    def sync_gradients(self):
-        rank = dist.get_rank()
-        {act}
-        for p in self.model.parameters():
-            dist.all_reduce(p.grad)
-            p.grad /= dist.get_world_size()
-
-def wrap(model):
-    return W(model)
-"""
-
-
-@pytest.fixture
-def misbehaving(tmp_path):
-    def make(act, source=WRAPPER):
-        path = tmp_path / "mine.py"
-        path.write_text(source.replace("{act}", textwrap.indent(act, " " * 8).strip()))
-        return str(path)
-
-    return make
-
-
-def ranks(report, place=0):
-    return {rank.rank: rank for rank in report.scenarios[place].ranks}
+from tests.verifier.conftest import ranks
 
 
 def test_raises_on_import(lockstep, misbehaving):
@@ -58,7 +23,7 @@ def test_raises_on_import(lockstep, misbehaving):
 def test_has_no_such_attribute(lockstep, misbehaving):
     report = lockstep.verify(misbehaving("") + ":wrapp", world_size=2)
     assert report.verdict == "unknown"
-    assert "no attribute 'wrapp'; it has: W, wrap" in ranks(report)[0].detail
+    assert "no attribute 'wrapp'; it has: Contract, W, wrap" in ranks(report)[0].detail
 
 
 def test_raises_in_wrap(lockstep, misbehaving):
@@ -102,9 +67,9 @@ def test_a_rank_that_ends_early_is_named(lockstep, misbehaving, act, told):
 
 def test_a_rank_that_hangs_is_named_with_every_stack(lockstep, misbehaving):
     begun = time.monotonic()
-    report = lockstep.verify(misbehaving("if rank == 1: time.sleep(1e6)"), world_size=3, timeout_s=4)
+    report = lockstep.verify(misbehaving("if rank == 1: time.sleep(1e6)"), world_size=3, timeout_s=8)
     assert time.monotonic() - begun < 15
-    assert report.verdict == "unknown"
+    assert report.verdict == "fail"
     assert {rank.status for rank in ranks(report).values()} == {"hung"}
     assert all("in sync_gradients" in rank.stack for rank in ranks(report).values())
     assert "allreduce" in ranks(report)[0].detail
@@ -127,24 +92,51 @@ def test_a_collective_too_many_at_the_end_is_a_failure(lockstep, misbehaving):
     assert report.verdict == "fail"
 
 
-def test_processes_that_a_strategy_starts_are_ended_with_it(lockstep, misbehaving):
-    act = "self.sleeper = subprocess.Popen(['sleep', '98765'])"
-    lockstep.verify(misbehaving(act), world_size=2).assert_pass()
-    left = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "98765"]]
+def left_running(*command):
+    """Processes that run ``command``, after a moment in which they may end."""
     deadline = time.monotonic() + 5
-    while any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in left) and time.monotonic() < deadline:
+    while True:
+        found = [p for p in psutil.process_iter(["cmdline", "status"]) if p.info["cmdline"] == list(command)]
+        found = [p for p in found if p.info["status"] != psutil.STATUS_ZOMBIE]
+        if not found or time.monotonic() > deadline:
+            return found
         time.sleep(0.05)
-    assert not [p for p in left if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+DAEMON = """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.setsid()
+        os.execvp("sleep", ["sleep", "98766"])
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("act", "seconds"), [("self.sleeper = subprocess.Popen(['sleep', '98765'])", "98765"), (DAEMON.strip(), "98766")]
+)
+def test_processes_that_a_strategy_starts_are_ended_with_it(lockstep, misbehaving, act, seconds):
+    lockstep.verify(misbehaving(act), world_size=2).assert_pass()
+    assert not left_running("sleep", seconds)
+
+
+def test_a_copy_of_a_rank_writes_nothing(lockstep, misbehaving):
+    lockstep.verify(misbehaving("os.fork()"), world_size=2).assert_pass()
 
 
 def test_what_a_rank_prints_does_not_reach_the_result(lockstep, misbehaving):
     report = lockstep.verify(misbehaving("print('hello from', rank)"), world_size=2)
     report.assert_pass()
     assert "hello from 1" in ranks(report)[1].output
+    assert "hello from 0" not in ranks(report)[1].output
 
 
-def test_one_launcher_survives_all_of_this(lockstep, misbehaving):
-    lockstep.verify(misbehaving("if rank == 0: os._exit(1)"), world_size=2)
+@pytest.mark.parametrize("act", ["os._exit(1)", "os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)"])
+def test_one_launcher_survives_all_of_this(lockstep, misbehaving, act):
+    report = lockstep.verify(misbehaving(f"if rank == 0: {act}"), world_size=2)
+    assert report.verdict == "unknown"
+    assert any("exit code 1" in p or "killed by SIGKILL" in p for p in report.problems), report.problems
     lockstep.verify("bucketed", world_size=2).assert_pass()
 
 

@@ -15,9 +15,11 @@ CONTROLS = sorted(p.stem for p in (TESTS / "controls").glob("[a-z]*.py"))
 @pytest.mark.parametrize("name", SPECIMENS)
 def test_a_specimen_is_caught_by_exactly_the_checks_it_names(lockstep, name):
     specimen = importlib.import_module(f"tests.specimens.{name}")
-    report = lockstep.verify(str(TESTS / "specimens" / f"{name}.py"), world_size=3, profile="standard")
+    settings = {"world_size": 3, "profile": "standard"} | getattr(specimen, "SETTINGS", {})
+    report = lockstep.verify(str(TESTS / "specimens" / f"{name}.py"), **settings)
     assert {check.code for check in report.checks if check.verdict == "fail"} == specimen.TRIPS
-    assert {check.code for check in report.checks if check.verdict == "unknown"} == set()
+    unknown = {check.code for check in report.checks if check.verdict == "unknown"}
+    assert not unknown or "LS601" in specimen.TRIPS  # where ranks hang, the others have nothing to compare
     assert specimen.CAUSE in {failure.cause for check in report.checks for failure in check.failures}
 
 

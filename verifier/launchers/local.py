@@ -112,7 +112,7 @@ class LocalLauncher:
         names = [*(f"rank {rank}" for rank in range(scenario.world_size)), "reference"]
         nothing = dict.fromkeys(("exit_code", "signal", "reason", "stack", "output"))
         ended = f"stopped: the process that watches over the ranks {how} while they ran"
-        return {"members": [{**nothing, "name": name, "ended": ended, "board": ""} for name in names]}
+        return {"members": [{**nothing, "name": name, "ended": ended, "board": ""} for name in names], "lost": True}
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

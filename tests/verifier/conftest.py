@@ -1,0 +1,48 @@
+"""A strategy that is right but for one act of misbehaviour: what several files here plant and look at."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+WRAPPER = """
+import os, signal, subprocess, sys, time
+import torch, torch.distributed as dist
+from ddp_core import Contract
+
+CONTRACT = Contract(disclaims={"unused_parameters"})
+
+class W:
+    def __init__(self, model):
+        self.model = model
+        for tensor in model.state_dict().values():
+            dist.broadcast(tensor, src=0)
+    def __call__(self, *inputs):
+        return self.model(*inputs)
+    def sync_gradients(self):
+        rank = dist.get_rank()
+        {act}
+        for p in self.model.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+
+def wrap(model):
+    return W(model)
+"""
+
+
+@pytest.fixture
+def misbehaving(tmp_path):
+    """The path of a strategy that does ``act`` when gradients are to be synchronised, or of the ``source`` given."""
+
+    def make(act, source=WRAPPER, name="mine.py"):
+        path = tmp_path / name
+        path.write_text(source.replace("{act}", textwrap.indent(act, " " * 8).strip()))
+        return str(path)
+
+    return make
+
+
+def ranks(report, place=0):
+    return {rank.rank: rank for rank in report.scenarios[place].ranks}
