@@ -49,7 +49,7 @@ def build_report(
             "judging_s": round(judging_s, 4),
             "total_s": None if total_s is None else round(total_s, 3),
             "scenarios_s": {result.name: result.seconds for result in results},
-            "observer_s": round(_observer_seconds(recordings), 4),
+            **_observer(recordings),
         },
         repeat=Repeat(command=repeat_command(request)),
     )
@@ -177,8 +177,17 @@ def _communication(recordings: Sequence[Recording]) -> dict[str, Any]:
     return {"rank": 0, "calls": len(issued), "bytes": sum(c.num_bytes for c in issued), "by_op": dict(calls)}
 
 
-def _observer_seconds(recordings: Sequence[Recording]) -> float:
-    return sum(float(r.ranks[0].notes.get("observer", {}).get("s", 0.0)) for r in recordings)
+def _observer(recordings: Sequence[Recording]) -> dict[str, Any]:
+    """What the observer took of the ranks' time: of each scenario the rank where it took most."""
+    calls, spent_s, ranks_s = 0, 0.0, 0.0
+    for recording in recordings:
+        seen = [rank for rank in recording.ranks if "observer" in rank.notes and rank.outcome is not None]
+        if seen:
+            most = max(seen, key=lambda rank: float(rank.notes["observer"]["s"]))
+            calls += most.notes["observer"]["calls"]
+            spent_s += float(most.notes["observer"]["s"])
+            ranks_s += most.outcome["at"] - most.notes.get("started", most.outcome["at"]) if most.outcome else 0.0
+    return {"observer_s": round(spent_s, 4), "observed_calls": calls, "ranks_s": round(ranks_s, 3)}
 
 
 def _environment() -> dict[str, Any]:

@@ -37,6 +37,7 @@ def renderable(report: Report) -> RenderableType:
     parts += _refused(report) + _incomplete(report)
     for scenario in report.scenarios:
         parts += _figures(scenario)
+    parts += _observer(report)
     parts += ["", Text.assemble("Verdict: ", (report.verdict, COLOURS[report.verdict]))]
     parts.append(Text(report.summary))
     if report.verdict != "pass" and report.repeat is not None:
@@ -136,3 +137,12 @@ def _figures(scenario: ScenarioResult) -> list[RenderableType]:
     figures = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in scenario.evaluation.items())
     losses = f"loss {scenario.losses[0]:.4g} -> {scenario.losses[-1]:.4g} in {scenario.num_steps} steps, "
     return ["", Text(f"{scenario.name}: {losses if scenario.losses else ''}{figures}")]
+
+
+def _observer(report: Report) -> list[RenderableType]:
+    """What watching cost: of each scenario the rank where it took most, added up."""
+    calls, spent_s, ranks_s = (report.timings.get(key) or 0 for key in ("observed_calls", "observer_s", "ranks_s"))
+    if not calls or not ranks_s:
+        return []
+    share = f"{spent_s:.3f} s of {ranks_s:.1f} s ({100 * spent_s / ranks_s:.1f} %)"
+    return ["", Text(f"observer: {calls} collectives, {share}")]
