@@ -146,6 +146,23 @@ def explain(code: Annotated[str, typer.Argument(help="a check such as LS201, or 
         typer.echo(text_of(code), nl=False)
 
 
+@app.command()
+def doctor(
+    world_size: Annotated[int, typer.Option("--world-size", "-n", help="number of ranks that are asked", min=2)] = 2,
+    format: Annotated[Literal["text", "json"], typer.Option(help="of the result")] = "text",
+) -> None:
+    """What is here, and what the backend's collectives really do. 0 if what training relies on is right."""
+    from verifier import doctor as module
+
+    with _usage_errors():
+        found = module.examine(world_size)
+    if format == "json":
+        typer.echo(json.dumps(found, indent=1))
+    else:
+        Console(highlight=False, width=None if sys.stdout.isatty() else 140).print(module.renderable(found))
+    raise typer.Exit(0 if found["sound"] else 1)
+
+
 DataOption = Annotated[Path | None, typer.Option(help="where runs and the database are kept [lockstep-data]")]
 
 
