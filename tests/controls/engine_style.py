@@ -1,4 +1,4 @@
-"""DeepSpeed's style: an engine with ``backward(loss)`` and ``step()``, which averages at the end of its own step."""
+"""DeepSpeed's style: an engine with ``backward(loss)``, which averages what has accumulated, and ``step()``."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Engine(nn.Module):
 
     def backward(self, loss):
         loss.backward()
-
-    def step(self):
         for _, gradient in self.gradients():
             dist.all_reduce(gradient)
             gradient /= dist.get_world_size()
+
+    def step(self):
         self.optimizer.step()
 
 
