@@ -27,6 +27,7 @@ class Scenario(BaseModel):
     num_steps: int = Field(1, ge=1, description="optimizer steps")
     num_micro_batches: int = Field(1, ge=1, description="backwards per step and rank; all but the last in no_sync()")
     samples_per_micro_batch: int = Field(1, ge=1, description="per rank")
+    width: int | None = Field(None, ge=1, description="of the model's layers, where the workload lets it be chosen")
     seed: int = 0
 
     # How the loop behaves. Whatever is set here, the single process does it, too.

@@ -1,6 +1,6 @@
 """``python -m tests.kill_matrix``: try everybody, say what is not as expected, write the page.
 
-    python -m tests.kill_matrix --write docs/kill-matrix.md     the documentation's table (about 10 minutes on two cores)
+    python -m tests.kill_matrix --write docs/kill-matrix.md     the documentation's table (10 minutes on two cores)
     python -m tests.kill_matrix --only tied --only unused       subjects whose names contain a word
     python -m tests.kill_matrix --repeat 20                     seeds 0 to 19, world sizes 2, 3 and 4 in turn, every
                                                                 second time with the observer's delays

@@ -33,6 +33,7 @@ class Subject:
     fault: str | None = None
     sources: tuple[str, ...] = ()  # threads, as owner/repository#number or addresses
     min_world_size: int = 2
+    driver: str | None = None  # the style in which a control must be recognised
 
     @property
     def faulty(self) -> bool:
@@ -97,7 +98,9 @@ def controls() -> list[Subject]:
     foreign = []
     for name in names_in("controls"):
         module = importlib.import_module(f"tests.controls.{name}")
-        foreign.append(Subject("control", name, _file("controls", name, module), _summary(module)))
+        foreign.append(
+            Subject("control", name, _file("controls", name, module), _summary(module), driver=module.DRIVER)
+        )
     return builtin + foreign
 
 

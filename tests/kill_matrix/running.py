@@ -29,6 +29,7 @@ class Trial:
     cells: dict[str, str]
     leading: Failure | None  # what the report tells first
     incomplete: list[str] = field(default_factory=list)
+    drivers: frozenset[str] = frozenset()  # the styles recognised
     seconds: float = 0.0
 
     @property
@@ -67,7 +68,17 @@ def try_subject(
         report = engine.run(request, Path(folder), launcher=launcher)
     cells = {check.code: check.verdict if check.claimed else "not claimed" for check in report.checks}
     total = float(report.timings.get("total_s") or 0.0)
-    return Trial(subject, world_size, seed, delay_ms, cells, leading_failure(report), report.problems, total)
+    return Trial(
+        subject,
+        world_size,
+        seed,
+        delay_ms,
+        cells,
+        leading_failure(report),
+        report.problems,
+        frozenset(scenario.driver for scenario in report.scenarios if scenario.driver),
+        total,
+    )
 
 
 def leading_failure(report: Report) -> Failure | None:

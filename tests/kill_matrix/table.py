@@ -10,12 +10,13 @@ from tests.kill_matrix.running import Trial
 MARKS = {"pass": "", "fail": "**x**", "unknown": "?", "not claimed": "-"}
 HEAD = """# The kill matrix
 
-Written by `python -m tests.kill_matrix --write docs/kill-matrix.md`; kept current by `tests/verifier/test_kill_matrix.py`.
+Written by `python -m tests.kill_matrix --write docs/kill-matrix.md`; kept current by
+`tests/verifier/test_kill_matrix.py`.
 
-Every fault (a mistake planted in one of our strategies) and every specimen (a published bug, rebuilt) is run against every
-check, in profile `standard` on {world_size} ranks, and must be caught by exactly the checks that it names. Every control is
-right and must trip nothing. **x** fails, ? unknown (where an earlier failure leaves nothing to compare, or ranks did not
-come to their end), - not claimed or refused, empty: passes.
+Every fault (a mistake planted in one of our strategies) and every specimen (a published bug, rebuilt) is run against
+every check, in profile `standard` on {world_size} ranks, and must be caught by exactly the checks that it names. Every
+control is right and must trip nothing. **x** fails, ? unknown (where an earlier failure leaves nothing to compare, or
+ranks did not come to their end), - not claimed or refused, empty: passes.
 
 """
 

@@ -65,7 +65,7 @@ def _failure(
         differs = mine.view(np.uint8).reshape(mine.size, -1) != theirs.view(np.uint8).reshape(mine.size, -1)
         flat = int(np.argmax(differs.any(axis=1)))
         index = [int(i) for i in np.unravel_index(flat, mine.shape)]
-        expected, observed = repr(float(theirs.flat[flat])), repr(float(mine.flat[flat]))
+        expected, observed = repr(theirs.flat[flat].item()), repr(mine.flat[flat].item())
     among = "" if majority else " (no majority: rank 0 is taken as the standard)"
     return Failure(
         scenario=recording.scenario.name,

@@ -20,9 +20,9 @@ DTYPES = {
 
 
 class Layers(nn.Module):
-    def __init__(self, dtypes: tuple[torch.dtype, ...]) -> None:
+    def __init__(self, dtypes: tuple[torch.dtype, ...], width: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(10, 10).to(dtype) for dtype in dtypes)
+        self.layers = nn.ModuleList(nn.Linear(width, width).to(dtype) for dtype in dtypes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
@@ -32,11 +32,15 @@ class Layers(nn.Module):
 
 class LayersWorkload(Workload):
     def model(self, rank: int | None) -> nn.Module:
-        return Layers(DTYPES[self.scenario.situation])
+        return Layers(DTYPES[self.scenario.situation], self.width)
+
+    @property
+    def width(self) -> int:
+        return self.scenario.width or 10
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step
-        return torch.randn(rows, 10, generator=generator), torch.randn(rows, 10, generator=generator)
+        return torch.randn(rows, self.width, generator=generator), torch.randn(rows, self.width, generator=generator)
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (output.to(torch.float64) - target).square().mean()

@@ -1,0 +1,65 @@
+"""The kill matrix holds: every fault and specimen is caught by exactly the checks it names, no control trips anything.
+
+Special here: it runs what ``python -m tests.kill_matrix`` runs, and holds the page in docs/ to it: who is in the page, and
+what is marked there, must be what the files themselves say.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.kill_matrix.population import Subject, controls, everybody, faults, specimens
+from tests.kill_matrix.running import try_subject
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "kill-matrix.md"
+FAULTY = [*faults(), *specimens()]
+HONEST = controls()
+
+
+def name(subject: Subject) -> str:
+    return f"{subject.kind}-{subject.name}"
+
+
+@pytest.mark.parametrize("subject", FAULTY, ids=name)
+def test_a_mistake_is_caught_by_exactly_the_checks_it_names(lockstep, subject):
+    trial = try_subject(subject, lockstep.launcher, world_size=3)
+    assert trial.as_expected, trial.complaint()
+    assert trial.leading is not None
+    if subject.causes:
+        assert trial.leading.cause in subject.causes
+    else:
+        assert trial.leading.confidence < 0.9, "a cause is named, surely and wrongly"
+
+
+@pytest.mark.parametrize("subject", HONEST, ids=name)
+def test_an_honest_strategy_trips_nothing(lockstep, subject):
+    trial = try_subject(subject, lockstep.launcher, world_size=3)
+    assert trial.as_expected, trial.complaint()
+    if subject.driver is not None:
+        assert trial.drivers == {subject.driver}
+
+
+def test_the_population_is_large_enough():
+    assert len(FAULTY) >= 60
+    assert len(HONEST) >= 25
+
+
+@pytest.mark.parametrize("subject", specimens(), ids=name)
+def test_a_specimen_cites_its_source(subject):
+    path = Path(__file__).parent.parent / "specimens" / f"{subject.name}.py"
+    assert subject.sources or "class of mistake" in path.read_text().lower()
+
+
+def test_the_page_is_current():
+    """Rows and marks of docs/kill-matrix.md. If this fails: python -m tests.kill_matrix --write docs/kill-matrix.md"""
+    head = next(line for line in PAGE.read_text().splitlines() if "| LS001 |" in line)
+    codes = [cell.strip() for cell in head.split("|")[1:-1]]
+    marked = {}
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if cells and (found := re.fullmatch(r"`(.+)`", cells[0])):
+            marked[found[1]] = {code for code, cell in zip(codes, cells, strict=False) if cell == "**x**"}
+    assert marked == {subject.name: subject.trips for subject in everybody()}
