@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-TRIPS = {"LS201", "LS402"}
+TRIPS = {"LS201", "LS401", "LS402"}
 CAUSE = "read_before_wait"
 
 

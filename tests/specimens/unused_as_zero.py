@@ -9,8 +9,8 @@ import torch
 
 from ddp_core import DataParallel, Strategy
 
-TRIPS = {"LS201"}
-CAUSE = None
+TRIPS = {"LS202"}
+CAUSE = "unused_parameter_moved"
 
 
 class ZerosForUnused(Strategy):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ddp_core import DataParallel, Strategy
 from ddp_core.strategy import gradient_to_send
 
-TRIPS = {"LS201", "LS402"}
+TRIPS = {"LS201", "LS401", "LS402"}
 CAUSE = "read_before_wait"
 
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from ddp_core import Contract
 
-TRIPS = {"LS201"}
+TRIPS = {"LS201", "LS401"}
 CAUSE = "written_in_flight"
 CONTRACT = Contract(disclaims={"unused_parameters", "sparse_gradients"})
 

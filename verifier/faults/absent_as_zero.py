@@ -13,7 +13,7 @@ from ddp_core import bucket as buckets
 from verifier.fault import fault
 
 
-@fault(trips={"LS201"}, cause="unused_got_gradient", applies_to=("bucketed",))
+@fault(trips={"LS202"}, cause="unused_parameter_moved", applies_to=("bucketed",))
 def absent_as_zero(model: Any, wrap: Any) -> Any:
     def zero(gradient: torch.Tensor) -> torch.Tensor:
         return gradient.detach().zero_()

@@ -11,7 +11,7 @@ from typing import Any
 from verifier.fault import fault
 
 
-@fault(trips={"LS201"}, cause="read_before_wait", applies_to=("bucketed",))
+@fault(trips={"LS201", "LS401", "LS402"}, cause="read_before_wait", applies_to=("bucketed",))
 def read_before_wait(model: Any, wrap: Any) -> Any:
     wrapped = wrap(model)
     strategy = wrapped.strategy
