@@ -138,8 +138,10 @@ def list_(what: Annotated[Plural, typer.Argument(help="which catalogue")]) -> No
 
 
 @app.command()
-def explain(code: Annotated[str, typer.Argument(help="a check such as LS201, or a fault's name")]) -> None:
-    """What a check claims, what it catches, what it is blind to, and how to mend what it finds."""
+def explain(
+    code: Annotated[str, typer.Argument(help="a check such as LS201, or the name of a fault, a cause or a situation")],
+) -> None:
+    """What a check claims, what a cause means and how to mend it, what a fault or a situation is."""
     from verifier.explain import explain as text_of
 
     with _usage_errors():

@@ -1,22 +1,105 @@
-"""What a check claims, in full: the docstring of its file, laid out. The same text is the documentation's page."""
+"""Pages on a name: a check, a fault, a cause or a situation. ``lockstep explain`` prints them.
+
+Special here: the texts are the docstrings and messages of the files themselves. ``python -m verifier.explain --write
+docs/checks.md`` lays the same out as documentation (``verifier.pages``), and a test holds the two together.
+"""
 
 from __future__ import annotations
 
-from verifier import catalogue
+import sys
+import textwrap
+from pathlib import Path
+
+from verifier import catalogue, causes
 from verifier.errors import UnknownName
 
+WIDTH = 110
 
-def explain(code: str) -> str:
-    """The explanation of a check (``LS201``) or a fault (``skipped_bucket``), as plain text.
+
+def explain(name: str) -> str:
+    """Every page on ``name``, as plain text. A fault and the cause that it has may share their name.
 
     Raises:
-        UnknownName: there is neither a check nor a fault of that name.
+        UnknownName: no check, fault, cause or situation has that name.
     """
+    pages = [page for page in (_check(name), _fault(name), _cause(name), _situation(name)) if page is not None]
+    if not pages:
+        every = [*catalogue.check_names(), *catalogue.FAULTS.names(), *causes.causes(), *catalogue.SITUATIONS.names()]
+        raise UnknownName("check, fault, cause or situation", name, set(every))
+    return "\n".join(pages)
+
+
+def _check(code: str) -> str | None:
+    from verifier.pages import read_by, tripped_by
+
     names = catalogue.check_names()
-    wanted = code.upper()
-    if wanted in names:
-        stem = f"{wanted.lower()}_{names[wanted]}"
-        return f"{wanted} {names[wanted]}\n\n{catalogue.CHECKS.docstring(stem)}\n"
-    if code in catalogue.FAULTS.names():
-        return f"fault {code}\n\n{catalogue.FAULTS.docstring(code)}\n"
-    raise UnknownName("check or fault", code, [*names, *catalogue.FAULTS.names()])
+    code = code.upper()
+    if code not in names:
+        return None
+    title = f"{code} {names[code]}"
+    text = catalogue.CHECKS.docstring(f"{code.lower()}_{names[code]}")
+    causes_named = [cause.name for cause in causes.causes().values() if code in cause.named_by]
+    return f"{title}\n\n{text}\n\n" + _facts(
+        ("Causes", causes_named), ("Situations that it reads", read_by(code)), ("Faults that trip it", tripped_by(code))
+    )
+
+
+def _fault(name: str) -> str | None:
+    if name not in catalogue.FAULTS.names():
+        return None
+    fault = causes.faults()[name]
+    return f"fault {name}\n\n{catalogue.FAULTS.docstring(name)}\n\n" + _facts(
+        ("Trips", fault.trips), ("Cause", [fault.cause]), ("Can be planted in", fault.applies_to)
+    )
+
+
+def _cause(name: str) -> str | None:
+    cause = causes.causes().get(name)
+    if cause is None:
+        return None
+    parts = [f"cause {name}"]
+    parts += [_paragraph("Means: ", text) for text in cause.explanations]
+    parts += [_paragraph("Mend it: ", text) for text in cause.hints]
+    planted = [fault.name for fault in causes.faults().values() if fault.cause == name]
+    return "\n\n".join(parts) + "\n\n" + _facts(("Named by", cause.named_by), ("Planted by fault", planted))
+
+
+def _situation(name: str) -> str | None:
+    if name not in catalogue.SITUATIONS.names():
+        return None
+    from verifier.pages import readers, situation
+
+    found = situation(name)
+    return f"situation {name}\n\n{catalogue.SITUATIONS.docstring(name)}\n\n" + _facts(
+        ("Profile", [found.since or f"none: chosen with --workload {found.workload}"]),
+        ("Workload", [found.workload]),
+        ("A strategy that does not claim one of these may refuse it", found.fields.get("needs", ())),
+        ("Read by", readers(name)),
+    )
+
+
+def _paragraph(word: str, text: str) -> str:
+    return textwrap.fill(word + text, WIDTH)
+
+
+def _facts(*facts: tuple[str, list[str] | tuple[str, ...]]) -> str:
+    return "".join(_paragraph(f"{word}: ", ", ".join(values)) + "\n" for word, values in facts if values)
+
+
+def main(words: list[str]) -> int:
+    """``--write PATH``: write the page that PATH names; a name: print its pages."""
+    from verifier.pages import PAGES
+
+    if len(words) == 2 and words[0] == "--write" and Path(words[1]).name in PAGES:
+        path = Path(words[1])
+        path.write_text(PAGES[path.name](), encoding="utf-8")
+        return 0
+    if len(words) == 1 and not words[0].startswith("-"):
+        sys.stdout.write(explain(words[0]))
+        return 0
+    sys.stderr.write(f"usage: python -m verifier.explain NAME | --write docs/{{{','.join(PAGES)}}}\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
