@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -35,7 +36,9 @@ def run_reference(scenario: Scenario, folder: Path) -> None:
             _local_gradients(scenario, workload, model, tags, journal)
         optimizer.zero_grad(set_to_none=scenario.set_to_none or step == 0)
         *inputs, target = workload.large_batch(step)
-        loss = workload.loss(model(*inputs), target)
+        with workload.watching(partial(_saw, journal, step)):
+            output = model(*inputs)
+        loss = workload.loss(output, target)
         loss.backward()
         if scenario.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_([p for _, p in parameters], scenario.clip_norm)
@@ -52,6 +55,10 @@ def _record(journal: Journal, what: str, step: int, tensors: Sequence[tuple[str,
     for name, tensor in tensors:
         if tensor is not None:
             journal.tensor(what, step, name, tensor, keep=True)
+
+
+def _saw(journal: Journal, step: int, name: str, buffer: torch.Tensor) -> None:
+    journal.tensor("buffer", step, name, buffer, keep=True)
 
 
 def _local_gradients(

@@ -2,9 +2,11 @@
 
 Claim: what a forward reads (BatchNorm's running statistics, counters, means) is the same on every replica, so that a
 checkpoint and an evaluation do not depend on the rank. torch's DDP sends rank 0's at the start of each forward; a
-strategy that averages them instead, or uses synchronised BatchNorm, passes as well.
+strategy that averages them instead, or uses synchronised BatchNorm, passes as well. Counters are counted as in a single
+process, once a step.
 
-Catches: wrappers that synchronise parameters and forget buffers; a broadcast at the start only.
+Catches: wrappers that synchronise parameters and forget buffers; a broadcast at the start only; counters added up over
+ranks.
 
 Blind to: buffers that no forward reads; a strategy that reads other ranks' values without changing the buffer.
 
@@ -22,7 +24,8 @@ from functools import partial
 from verifier.agreement import compare_across_ranks
 from verifier.check import Findings, check
 from verifier.equivalence import contract_of
-from verifier.recording import Recording
+from verifier.recording import Recording, Tensor
+from verifier.verdict import Failure
 
 
 @check(when=lambda scenario: scenario.workload == "buffers")
@@ -42,10 +45,39 @@ def buffer_lockstep(recording: Recording) -> Findings:
         findings.comparisons += found.comparisons
         findings.blocked = findings.blocked or found.blocked
         findings.not_claimed = findings.not_claimed or found.not_claimed
-        findings.failures += found.failures
-        if found.failures:
+        findings.failures += found.failures or _miscounted(recording, step, findings)
+        if findings.failures:
             break
     return findings
+
+
+def _miscounted(recording: Recording, step: int, findings: Findings) -> list[Failure]:
+    """Whole-numbered buffers that are not those of the single process, which sees as many steps."""
+    failures = []
+    expected = recording.reference.named("buffer", step) if recording.reference is not None else {}
+    for name, tensor in expected.items():
+        observed = recording.ranks[0].tensor("buffer", step, name)
+        if tensor.dtype.startswith("int") and observed is not None:
+            findings.comparisons += 1
+            if observed.digest != tensor.digest:
+                failures.append(_miscount(recording, step, name, tensor, observed))
+    return failures
+
+
+def _miscount(recording: Recording, step: int, name: str, expected: Tensor, observed: Tensor) -> Failure:
+    return Failure(
+        scenario=recording.scenario.name,
+        step=step,
+        rank=0,
+        parameter=name,
+        expected=str(expected.values),
+        observed=str(observed.values),
+        cause="buffers_miscounted",
+        confidence=0.9,
+        explanation=f"in step {step} every forward finds {observed.values} in {name}, a single process "
+        f"{expected.values}",
+        hint="copy whole-numbered buffers from one rank; a sum over ranks counts every step as many",
+    )
 
 
 def _explain(step: int, rank: int, other: int, name: str) -> str:

@@ -1,9 +1,11 @@
-"""No gradient travels twice: in one step, one group reduces each element of each gradient once.
+"""No gradient travels for nothing: in one step, one group reduces each element of each gradient once.
 
 Claim: with tagged gradients the payload of every reduction is read, and no element is found in two reductions of the
-same group in one step. Twice the bytes with the right result (an average of averages) is otherwise seen by nobody.
+same group in one step. Twice the bytes with the right result (an average of averages) is otherwise seen by nobody. And
+where most parameters are frozen, no more numbers are reduced than there are trainable ones, but for padding.
 
-Catches: hooks *and* a loop after backward that both reduce; a parameter in two buckets; tied parameters listed twice.
+Catches: hooks *and* a loop after backward that both reduce; a parameter in two buckets; tied parameters listed twice;
+frozen parameters that are reduced as zeros.
 
 Blind to: hierarchical schemes, which reduce an element once in each of several groups, and rightly; payloads that are
 compressed or encoded.
@@ -20,15 +22,26 @@ from collections import Counter
 from verifier.check import Findings, check
 from verifier.packing import tag_book
 from verifier.recording import REDUCTIONS, RankRecording, Recording
+from verifier.scenario import Scenario
 from verifier.tags import TagBook
 from verifier.verdict import Failure
 
+FLOATING = ("float", "bfloat", "complex")
 
-@check(when=lambda scenario: scenario.tagged and scenario.num_micro_batches == 1)
+
+def _reads(scenario: Scenario) -> bool:
+    return scenario.num_micro_batches == 1 and (scenario.tagged or scenario.workload == "oddities")
+
+
+@check(when=_reads)
 def redundant_reduction(recording: Recording) -> Findings:
     findings, book = Findings(), tag_book(recording)
     if recording.scenario.world_size == 1:
         findings.not_claimed = "one rank has nobody to reduce with"
+        return findings
+    if not recording.scenario.tagged:
+        for rank in recording.ranks:
+            findings.failures += _weigh(recording, rank, findings)
         return findings
     if book is None:
         findings.blocked = "the parameters were not recorded"
@@ -38,6 +51,33 @@ def redundant_reduction(recording: Recording) -> Findings:
     if not findings.comparisons and recording.complete:
         findings.not_claimed = "no payload of plain gradients was seen"
     return findings
+
+
+def _weigh(recording: Recording, rank: RankRecording, findings: Findings) -> list[Failure]:
+    """How many floating numbers each group reduces in a step, against how many there are to reduce."""
+    entries = rank.notes.get("parameters", [])
+    trainable = sum(entry["numel"] for entry in entries)
+    allowed = trainable + recording.scenario.world_size * len(entries) + 64  # padding; flags, norms and losses
+    sent: Counter[tuple[int, str]] = Counter()
+    for collective in rank.collectives:
+        if collective.op in REDUCTIONS and collective.step >= 0 and collective.dtype.startswith(FLOATING):
+            findings.comparisons += 1
+            sent[collective.step, collective.group] += collective.numel
+    return [
+        Failure(
+            scenario=recording.scenario.name,
+            step=step,
+            rank=rank.rank,
+            expected=f"at most {allowed} numbers",
+            observed=f"{numel} numbers",
+            cause="reduced_too_much",
+            confidence=0.9,
+            explanation=f"rank {rank.rank} reduces {numel} numbers in one step; {trainable} are trained",
+            hint="reduce what is trained: skip parameters with requires_grad=False, and list tied ones once",
+        )
+        for (step, _), numel in sent.items()
+        if numel > allowed
+    ]
 
 
 def _count(recording: Recording, rank: RankRecording, book: TagBook, findings: Findings) -> list[Failure]:

@@ -9,7 +9,8 @@ from verifier.situation import Situation
 
 SITUATION = Situation(
     since="standard",
-    workload="exact",
+    workload="llama",
+    samples_per_micro_batch=2,
     fields={
         "num_micro_batches": 2,
         "use_no_sync": False,

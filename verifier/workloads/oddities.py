@@ -1,7 +1,8 @@
 """Oddities: parameters as they occur and are forgotten, in exact arithmetic.
 
 Tied (one tensor under two names), frozen, used twice in one forward, a scalar, a tensor of one odd element, a pair that
-gets one and the same gradient tensor from autograd, and many of equal shape.
+gets one and the same gradient tensor from autograd, and many of equal shape. What is frozen is larger than all that is
+trained, as a backbone is: whoever reduces it, too, pays for it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class OddModel(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Linear(6, 5, bias=False)
-        self.frozen = nn.Linear(5, 5)
+        self.frozen = nn.Sequential(nn.Linear(5, 40), nn.Linear(40, 5))
         self.twice = nn.Linear(5, 5)
         self.twin_a = nn.Parameter(torch.empty(5))
         self.twin_b = nn.Parameter(torch.empty(5))
@@ -42,12 +43,12 @@ class Oddities(Workload):
     exact = True
 
     def model(self, rank: int | None) -> nn.Module:
-        return OddModel()
+        return OddModel().double()
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step
-        inputs = torch.randint(-1, 2, (rows, 6), generator=generator).float()
-        targets = torch.randint(-1, 2, (rows, 6), generator=generator).float()
+        inputs = torch.randint(-1, 2, (rows, 6), generator=generator).double()
+        targets = torch.randint(-1, 2, (rows, 6), generator=generator).double()
         return inputs, targets
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
