@@ -242,7 +242,8 @@ def _read_rank(folder: Path, rank: int) -> RankRecording:
         else:
             found.notes[event["name"]] = event["value"]
     if found.outcome is not None and not _intact(written, store, found.outcome.pop("seals", {})):
-        found.outcome = {"status": "raised", "when": "in its recording", "error": "recording", "detail": CHANGED}
+        changed = {"status": "raised", "when": "in its recording", "error": "recording", "detail": CHANGED}
+        return RankRecording(rank, outcome=changed)
     found.collectives = [_collective(store, event, landed.get(event["seq"], {})) for event in issued]
     return found
 
