@@ -14,7 +14,6 @@ import selectors
 import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -84,7 +83,7 @@ class Server:
         Raises OwnerGone; nothing is left running then, either.
         """
         folder = Path(order["folder"])
-        limits, scratch = Limits(**order["limits"]).here(folder), Path(tempfile.mkdtemp(prefix="lockstep-ranks-"))
+        limits, scratch = Limits(**order["limits"]).here(folder), Path(order["scratch"])
         job = Job(Scenario.load(folder), folder, order["timeout_s"], limits, scratch)
         kills_before = oom_kills()
         try:

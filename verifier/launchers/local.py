@@ -66,17 +66,24 @@ class LocalLauncher:
 
     def run(self, scenario: Scenario, folder: Path, timeout_s: float) -> dict[str, Any]:
         """As ``Launcher.run``. A server that a strategy killed or stopped is part of how its ranks ended."""
+        import tempfile
+
         from verifier.forkserver.limits import Limits
 
         limits = self._limits or Limits.from_environment()
-        order = {"folder": str(folder.absolute()), "timeout_s": timeout_s, "limits": limits._asdict()}
+        scratch = tempfile.TemporaryDirectory(prefix="lockstep-ranks-", ignore_cleanup_errors=True)
+        with scratch as name:  # the server removes it, too: either may be killed
+            order = {"folder": str(folder.absolute()), "timeout_s": timeout_s, "limits": limits._asdict()}
+            return self._carry_out({**order, "scratch": name}, scenario)
+
+    def _carry_out(self, order: dict[str, Any], scenario: Scenario) -> dict[str, Any]:
         if self._server.poll() is not None and self._busy:
             self._start()
         self._busy = True
         line = b""
         with contextlib.suppress(OSError):
             self._socket.sendall(json.dumps(order).encode() + b"\n")
-            line = self._read_line(time.monotonic() + timeout_s + SERVER_GRACE_S)
+            line = self._read_line(time.monotonic() + order["timeout_s"] + SERVER_GRACE_S)
         if not line.endswith(b"\n"):
             return self._lost(scenario)
         self._busy = False
