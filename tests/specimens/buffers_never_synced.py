@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch.nn.parallel import DistributedDataParallel
 
 TRIPS = {"LS002", "LS102"}
-CAUSE = "buffers_diverged"
+CAUSE = "no_initial_broadcast"
 
 
 def wrap(model):

@@ -1,4 +1,4 @@
-"""The loop calls ``ddp.module(x)``: DDP's forward never runs, so its hooks do nothing in backward.
+"""The loop calls ``ddp.module(x)``: DDP's forward never runs, so nothing is reduced, and buffers stay local, too.
 
 moojink/openvla-oft#160, OpenTSLM/OpenTSLM#49, jingyaogong/minimind#854, huggingface/trl#7245: the wrapper is there, in
 the logs and in the checkpoint, and each rank trains alone. Here the habit sits in a small trainer object, as in those
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from torch.nn.parallel import DistributedDataParallel
 
-TRIPS = {"LS101", "LS201"}
-CAUSE = "not_synchronised"
+TRIPS = {"LS101", "LS102", "LS201"}
+CAUSE = {"not_synchronised", "buffers_diverged"}
 
 
 class Trainer:

@@ -6,10 +6,8 @@ away.
 
 from __future__ import annotations
 
-import torch
-
 from ddp_core import DataParallel, Strategy
-from ddp_core.strategy import gradient_to_send
+from ddp_core.strategy import drop_if_nobody_used, gradient_to_send
 
 TRIPS = {"LS401"}
 CAUSE = "written_in_flight"
@@ -19,13 +17,16 @@ class ZeroesEarly(Strategy):
     def backward_done(self):
         sent = []
         for parameter in self.parameters:
-            gradient = gradient_to_send(parameter).contiguous()
+            used_here = parameter.grad is not None
+            gradient = gradient_to_send(parameter).clone()
             work = self.comm.all_reduce_async(gradient)
             gradient.zero_()  # "it has been sent"
-            sent.append((parameter, gradient, work))
-        for parameter, gradient, work in sent:
+            sent.append((parameter, used_here, gradient, work))
+        for parameter, used_here, gradient, work in sent:
             work.wait()
-            parameter.grad = torch.empty_like(parameter).copy_(self.average(gradient))
+            parameter.grad = gradient
+            drop_if_nobody_used(parameter, used_here=used_here)
+            self.average(gradient)
 
 
 def wrap(model):

@@ -51,7 +51,7 @@ class BucketedByArrival(Strategy):
         self.in_flight = []
 
 
-@fault(trips={"LS101", "LS201", "LS301"}, cause="bucket_contents_differ", applies_to=("bucketed",))
+@fault(trips={"LS101", "LS201", "LS301"}, cause="another_parameters_gradient", applies_to=("bucketed",))
 def bucketed_by_arrival(model: Any, wrap: Any) -> Any:
     return DataParallel(model, BucketedByArrival(cap_mb=25.0))
 

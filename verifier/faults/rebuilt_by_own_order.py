@@ -11,7 +11,7 @@ from typing import Any
 from verifier.fault import fault
 
 
-@fault(trips={"LS101", "LS201", "LS301"}, cause="bucket_contents_differ", applies_to=("bucketed",))
+@fault(trips={"LS101", "LS201", "LS301"}, cause="another_parameters_gradient", applies_to=("bucketed",))
 def rebuilt_by_own_order(model: Any, wrap: Any) -> Any:
     wrapped = wrap(model)
     wrapped.strategy.comm.broadcast_object = lambda item, src=0: item

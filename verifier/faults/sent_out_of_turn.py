@@ -12,7 +12,7 @@ from verifier.fault import fault
 
 @fault(
     trips={"LS101", "LS201", "LS301"},
-    cause="bucket_contents_differ",
+    cause="collectives_differ",
     applies_to=("bucketed", "hook", "async_hook"),
 )
 def sent_out_of_turn(model: Any, wrap: Any) -> Any:

@@ -12,7 +12,7 @@ from verifier.fault import fault
 BLOCK = 16
 
 
-@fault(trips={"LS101", "LS201"}, cause="replicas_diverged", applies_to=("bucketed",))
+@fault(trips={"LS101", "LS201"}, cause="not_synchronised", applies_to=("bucketed",))
 def tail_dropped(model: Any, wrap: Any) -> Any:
     wrapped = wrap(model)
     comm = wrapped.comm
