@@ -48,7 +48,22 @@ def run_reference(scenario: Scenario, folder: Path) -> None:
         journal.write("loss", step=step, value=float(loss.detach()))
         if step == scenario.change_after:
             workload.change(model)
+    if scenario.uneven:
+        _last_uneven_step(scenario, workload, model, optimizer)
+        _record(journal, "final", scenario.num_steps, parameters)
     journal.outcome("completed")
+
+
+def _last_uneven_step(
+    scenario: Scenario, workload: Workload, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    """The step that odd ranks alone have data for. Ranks without count as gradients of zero: divided by all ranks."""
+    optimizer.zero_grad()
+    for rank in range(1, scenario.world_size, 2):
+        *inputs, target = workload.micro_batch(scenario.num_steps, 0, rank)
+        (workload.loss(model(*inputs), target) / scenario.world_size).backward()
+    if scenario.world_size > 1:
+        optimizer.step()
 
 
 def _record(journal: Journal, what: str, step: int, tensors: Sequence[tuple[str, torch.Tensor | None]]) -> None:

@@ -44,6 +44,7 @@ class Scenario(BaseModel):
 
     # Where ranks may differ.
     same_start: bool = Field(True, description="replicas are built equal; false: each rank draws its own weights")
+    uneven: bool = Field(False, description="odd ranks have one step more; all train inside the wrapper's join()")
     same_registration: bool = Field(True, description="false: some ranks register equal parameters in another order")
 
     # What the observer does, and what is kept.

@@ -44,6 +44,39 @@ def compare_weights(recording: Recording, steps: range) -> Findings:
     return findings
 
 
+def compare_final(recording: Recording, step: int) -> Findings:
+    """Every rank's weights after ``join()`` against the single process's."""
+    findings = Findings()
+    assert recording.reference is not None
+    for name, expected in recording.reference.named("final", step).items():
+        for rank in recording.ranks:
+            observed = rank.tensor("final", step, name)
+            if observed is None or observed.values is None or expected.values is None:
+                findings.blocked = f"rank {rank.rank} did not come out of join()"
+                continue
+            findings.comparisons += 1
+            difference = compare(observed.values, expected.values, _weight_bound(recording, step, expected))
+            findings.note_margin(difference.margin)
+            if not difference.equal:
+                findings.failures.append(
+                    Failure(
+                        scenario=recording.scenario.name,
+                        step=step,
+                        rank=rank.rank,
+                        parameter=name,
+                        index=list(difference.index),
+                        expected=repr(difference.expected),
+                        observed=repr(difference.observed),
+                        cause="uneven_step_differs",
+                        confidence=0.9,
+                        explanation=f"after join() rank {rank.rank}'s {name} is not what a single process has that "
+                        "took the same steps",
+                        hint="count ranks without data as gradients of zero, and hand out the weights at the end",
+                    )
+                )
+    return findings
+
+
 def _weight_bound(recording: Recording, step: int, expected: Tensor) -> float:
     scenario = recording.scenario
     assert expected.values is not None

@@ -88,19 +88,39 @@ class Subject:
         seed_streams(self.scenario, self.rank)
         self.journal.note("rng_start", rng_digest())
         self.take_over(self.wrap(strategy, self.model))
-        for step in range(self.scenario.num_steps):
-            if step == self.scenario.raise_before and not self._leave_no_sync_by_an_exception(step):
-                return
-            self._step(step)
-            if step == self.scenario.resume_after and not resume(self, strategy, step):
-                return
-            if step == self.scenario.change_after:
-                self.workload.change(self.model)
+        if not (self._train_unevenly() if self.scenario.uneven else self._train(strategy)):
+            return
         self.journal.note("rng_end", rng_digest())
         if self.tags is not None:
             self.journal.note("tags_fired", self.tags.num_fired > 0)
         if self.scenario.evaluate:
             self.journal.note("evaluation", self.workload.evaluate(self.model))
+
+    def _train(self, strategy: LoadedStrategy) -> bool:
+        """All steps of the scenario. False: it turned out that the strategy does not claim what it asks."""
+        for step in range(self.scenario.num_steps):
+            if step == self.scenario.raise_before and not self._leave_no_sync_by_an_exception(step):
+                return False
+            self._step(step)
+            if step == self.scenario.resume_after and not resume(self, strategy, step):
+                return False
+            if step == self.scenario.change_after:
+                self.workload.change(self.model)
+        return True
+
+    def _train_unevenly(self) -> bool:
+        """Inside ``join()``, odd ranks a step more than even ones."""
+        try:
+            with self.driver.wrapped.join():
+                for step in range(self.scenario.num_steps + self.rank % 2):
+                    self._step(step)
+        except StrategyError:
+            raise
+        except BaseException as error:
+            raise StrategyError.of("in join()", error) from error
+        for name, parameter in self.parameters:
+            self.journal.tensor("final", self.scenario.num_steps, name, parameter, keep=True)
+        return True
 
     def take_over(self, driver: Driver) -> None:
         """Train through ``driver`` from here on, with an optimizer of its own."""

@@ -13,7 +13,9 @@ from ddp_core.strategy import ALL_CLAIMS, Contract
 from ddp_core.synchronizer import Synchronizer
 
 CONTRACT = Contract(
-    sync_buffers=False, supports=ALL_CLAIMS - {"changes_after_wrap", "state_dict"}, disclaims=frozenset({"state_dict"})
+    sync_buffers=False,
+    supports=ALL_CLAIMS - {"changes_after_wrap", "state_dict", "uneven_inputs"},
+    disclaims=frozenset({"state_dict"}),
 )
 
 

@@ -11,6 +11,10 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_core.strategy import Contract
+
+CONTRACT = Contract(supports=frozenset({"uneven_inputs"}))
+
 
 def wrap(model: nn.Module, *, bucket_cap_mb: float | None = None, **options: Any) -> DistributedDataParallel:
     return DistributedDataParallel(model, bucket_cap_mb=bucket_cap_mb, **options)

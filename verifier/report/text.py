@@ -105,7 +105,7 @@ def _short(failure: Failure) -> str:
 
 def _refused(report: Report) -> list[RenderableType]:
     return [
-        Text(f"\n{scenario.name}: refused, as it may (it does not claim this): {scenario.refused}")
+        Text(f"\n{scenario.name}: refused, as it may: {scenario.refused}")
         for scenario in report.scenarios
         if scenario.refused is not None
     ]

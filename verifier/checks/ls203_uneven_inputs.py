@@ -1,0 +1,49 @@
+"""Uneven inputs: ranks that run out of batches earlier than others change nothing but their share of the gradient.
+
+Claim: inside ``join()`` the ranks that still have data go on, those without count as gradients of zero, and when all
+have left it every replica holds the weights of a single process that took the same steps.
+
+Catches: a last step that only some ranks take; a mean over the ranks that happen to be left where the world size was
+due, or the reverse; replicas that are not made equal at the end.
+
+Blind to: optimizer state of the ranks that had left (with momentum it lags behind, under torch's DDP as well).
+
+Seen in the wild: pytorch/pytorch#44425 (``no_sync`` with ``join``), deepmodeling/deepmd-kit#5570 (one rank a step
+more).
+
+Remedy: shadow the collectives of active ranks with zeros, divide by the world size, and broadcast from a rank that was
+last.
+"""
+
+from __future__ import annotations
+
+from verifier.agreement import compare_across_ranks
+from verifier.check import Findings, check
+from verifier.equivalence import blocked_reference, contract_of
+from verifier.recording import Recording
+from verifier.updates import compare_final
+
+
+@check(when=lambda scenario: scenario.uneven)
+def uneven_inputs(recording: Recording) -> Findings:
+    if reason := blocked_reference(recording):
+        return Findings(blocked=reason)
+    if contract_of(recording).get("lossy") or contract_of(recording).get("average") == "sum":
+        return Findings(not_claimed="the strategy's own contract moves weights away from the single process's")
+    step = recording.scenario.num_steps
+    findings = compare_final(recording, step)
+    if not findings.failures and recording.scenario.world_size > 1:
+        agreed = compare_across_ranks(
+            recording,
+            "final",
+            step,
+            cause="replicas_diverged",
+            explain=lambda rank, other, name: f"after join() rank {rank} holds other bytes of {name} than rank {other}",
+            hint="broadcast the weights from a rank that was last, when all have joined",
+        )
+        findings.comparisons += agreed.comparisons
+        findings.failures += agreed.failures
+    return findings
+
+
+CHECK = uneven_inputs
