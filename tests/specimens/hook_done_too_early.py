@@ -10,8 +10,11 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_core import Contract
+
 TRIPS = {"LS201", "LS401", "LS402"}
 CAUSE = "read_before_wait"
+CONTRACT = Contract(disclaims={"sparse_gradients"})
 
 
 def eager_hook(state, bucket):

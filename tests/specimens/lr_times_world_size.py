@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 TRIPS = {"LS201", "LS202"}
-CAUSE = None
+CAUSE = "update_differs"
 
 
 class ScalesRate(DistributedDataParallel):

@@ -10,8 +10,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddp_core import Contract
 
-TRIPS = {"LS001", "LS101", "LS201", "LS301"}
-CAUSE = "bucket_contents_differ"
+TRIPS = {"LS001", "LS101", "LS201"}
+CAUSE = "no_initial_broadcast"
 CONTRACT = Contract(supports={"registration_order"})
 
 

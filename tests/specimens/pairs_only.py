@@ -11,7 +11,7 @@ from ddp_core import Comm, DataParallel
 from ddp_core.strategies.naive import Naive
 
 TRIPS = {"LS101", "LS201"}
-CAUSE = "replicas_diverged"
+CAUSE = "not_synchronised"
 
 
 class Pairs(Naive):

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 TRIPS = {"LS101", "LS201"}
-CAUSE = "replicas_diverged"
+CAUSE = "not_synchronised"
 
 
 def reduce_hook(state, bucket):

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 TRIPS = {"LS101", "LS201", "LS202"}
-CAUSE = "replicas_diverged"
+CAUSE = "update_differs"
 
 
 class Decays(DistributedDataParallel):
