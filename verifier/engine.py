@@ -38,7 +38,7 @@ def plan(request: Request) -> list[Scenario]:
     Raises:
         UsageError: the request cannot be carried out; the message names the value, the rule and the remedy.
     """
-    scenarios = plan_scenarios(request)
+    scenarios = _planned(request)
     if isinstance(request.strategy, FromFile) and not Path(request.strategy.path).is_file():
         raise UsageError(
             f"there is no file '{request.strategy.path}'. Give the path of a Python file, then ':attribute'."
@@ -49,6 +49,17 @@ def plan(request: Request) -> list[Scenario]:
             "If you trust this code with this machine, say so: --trust."
         )
     return scenarios
+
+
+def _planned(request: Request) -> list[Scenario]:
+    """The scenarios of the request's profile, or those of them that the checks it names read."""
+    scenarios = plan_scenarios(request)
+    if request.checks is None:
+        return scenarios
+    named = [check for check in load_checks(request.checks) if not check.always]
+    if not named:
+        return scenarios
+    return [scenario for scenario in scenarios if any(check.wants(scenario) for check in named)]
 
 
 def start_launcher(name: str = "auto") -> Launcher:
@@ -128,7 +139,7 @@ def judge(out_dir: Path, *, total_s: float | None = None) -> Report:
         raise UsageError(f"'{out_dir}' holds no run: there is no request.json in it. Give a folder made by --out.")
     request = Request.model_validate_json(request_file.read_text(encoding="utf-8"))
     begun = time.monotonic()
-    scenarios = plan_scenarios(request)
+    scenarios = _planned(request)
     recordings = list(_load(out_dir, scenarios))
     results = [run_check(check, recordings, scenarios) for check in load_checks(request.checks)]
     judging_s = time.monotonic() - begun
