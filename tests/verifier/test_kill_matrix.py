@@ -1,7 +1,7 @@
 """The kill matrix holds: every fault and specimen is caught by exactly the checks it names, no control trips anything.
 
-Special here: it runs what ``python -m tests.kill_matrix`` runs, and holds the page in docs/ to it: who is in the page, and
-what is marked there, must be what the files themselves say.
+Special here: it runs what ``python -m tests.kill_matrix`` runs, and holds the page in docs/ to it: who is in the page,
+and what is marked there, must be what the files themselves say.
 """
 
 from __future__ import annotations
