@@ -16,7 +16,11 @@ from verifier import catalogue
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```console\n\$ (.*?)\n(.*?)```", README, re.DOTALL)
-MASKS = [(r"torch [\d.]+(\+\w+)?", "torch V"), (r"\d\.?\d*e[-+]\d+", "E"), (r"observer: .*", "observer: O")]  # rounding and versions differ by machine
+MASKS = [  # rounding, versions and times differ by machine
+    (r"torch [\d.]+(\+\w+)?", "torch V"),
+    (r"\d\.?\d*e[-+]\d+", "E"),
+    (r"observer: .*", "observer: O"),
+]
 
 
 def masked(text: str) -> list[str]:

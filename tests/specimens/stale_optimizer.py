@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 TRIPS = {"LS201", "LS202"}
-CAUSE = "update_differs"
+CAUSE = "not_stepped"
 
 
 class Replaces(DistributedDataParallel):
