@@ -8,8 +8,9 @@ micro-batch, and what is left is the rounding of W terms and their mean, element
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -63,8 +64,19 @@ def not_comparable(recording: Recording) -> str | None:
 def compare_gradients(recording: Recording) -> Findings:
     """Every rank's gradient of every parameter, just before the optimizer steps, against the single process's.
 
-    Stops after the first step in which something is wrong: later steps are consequences.
+    Stops after the first step in which something is wrong: later steps are consequences. Several checks ask; the work
+    is done once for a recording.
     """
+    if recording not in _compared:
+        _compared[recording] = _compare_gradients(recording)
+    found = _compared[recording]
+    return replace(found, failures=[failure.model_copy() for failure in found.failures])
+
+
+_compared: WeakKeyDictionary[Recording, Findings] = WeakKeyDictionary()
+
+
+def _compare_gradients(recording: Recording) -> Findings:
     findings = Findings(blocked=blocked_reference(recording))
     if findings.blocked:
         return findings

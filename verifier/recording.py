@@ -137,7 +137,7 @@ class RankRecording:
         return {name: t for (w, s, name), t in self.tensors.items() if w == what and s == step}
 
 
-@dataclass
+@dataclass(eq=False)
 class Recording:
     """One scenario, whole: the ranks' recordings, the reference's, and how the processes ended."""
 

@@ -1,4 +1,7 @@
-"""Accumulation: four micro-batches in exact arithmetic, three of them under ``no_sync``."""
+"""Accumulation: four micro-batches in float64, three of them under ``no_sync``.
+
+Not in exact arithmetic: a strategy without a ``no_sync()`` averages four times, and a third of a third is not exact.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from verifier.situation import Situation
 
 SITUATION = Situation(
     since="standard",
-    workload="exact",
+    workload="llama",
+    samples_per_micro_batch=2,
     fields={"num_micro_batches": 4, "small_buckets": True, "needs": ("accumulation",)},
 )
