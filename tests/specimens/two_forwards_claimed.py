@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_core import Contract
 
 TRIPS = {"LS101", "LS201"}
-CAUSE = "replicas_diverged"
+CAUSE = None
 CONTRACT = Contract(supports={"two_forwards"})
 
 

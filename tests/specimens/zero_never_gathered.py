@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_core import Contract
 
 TRIPS = {"LS101", "LS201", "LS202"}
-CAUSE = "update_differs"
+CAUSE = "not_stepped"
 CONTRACT = Contract(sharded=True)
 
 
