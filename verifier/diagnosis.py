@@ -7,7 +7,7 @@ cause could look the same. When nothing fits, the cause is None: better no name 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
@@ -52,6 +52,7 @@ class GradientEvidence:
     rank: int
     local: Mapping[int, np.ndarray]  # each rank's own gradient before synchronisation, where known
     written_in_flight: bool = False  # some tensor of this step was written to while its collective was in flight
+    last: Mapping[int, np.ndarray] = field(default_factory=dict)  # the share of each rank's last micro-batch in it
     previous: np.ndarray | None = None  # what this rank's optimizer saw in the step before
     contains: str | None = None  # tagged gradients: what the observed values decode to
 
@@ -75,18 +76,62 @@ def _close(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _early_read(e: GradientEvidence) -> Cause | None:
-    if not np.isnan(e.observed).any() or np.isnan(e.expected).any():
-        return None
-    certain = holds_poison(e.observed)
-    if not (certain or e.poisoned):
+    if not e.poisoned or not holds_poison(e.observed):
         return None
     return Cause(
         "read_before_wait",
-        1.0 if certain else 0.7,
+        1.0,
         "the gradient holds the marker that fills a tensor while its collective is in flight: it was read, or copied, "
         "before the collective was waited for",
         "call work.wait() before reading, averaging or copying what the collective works on",
     )
+
+
+def _not_finite(e: GradientEvidence) -> Cause | None:
+    if np.isfinite(e.observed).all() or not np.isfinite(e.expected).all():
+        return None
+    return Cause(
+        "not_finite",
+        0.9,
+        "the gradient holds NaN or infinity where the single process has numbers: something overflowed, in a narrower "
+        "dtype perhaps, or was read before it was written",
+        "reduce in a dtype that holds the sum, or divide before the reduction",
+    )
+
+
+def _last_micro_batch_only(e: GradientEvidence) -> Cause | None:
+    if e.num_micro_batches < 2 or len(e.last) < e.world_size:
+        return None
+    mean = np.mean(list(e.last.values()), axis=0)
+    for factor in (1, e.num_micro_batches):
+        if _close(e.observed, mean * factor) or _close(e.observed, e.last[e.rank] * factor):
+            return Cause(
+                "last_micro_batch_only",
+                0.95,
+                f"the gradient is that of the last of {e.num_micro_batches} micro-batches alone: what had accumulated "
+                "before it is lost",
+                "reduce what has accumulated in .grad, not the gradient that a hook is handed",
+            )
+    return None
+
+
+def _rounded(e: GradientEvidence) -> Cause | None:
+    """Off by no more than roundings to a narrower dtype on the wire: not undeclared compression, but rounding."""
+    if str(e.observed.dtype) not in ("float32", "float64") or len(e.local) < e.world_size:
+        return None
+    if not (np.isfinite(e.observed).all() and e.expected.any()):
+        return None
+    magnitude = float(np.mean([np.abs(g) for g in e.local.values()], axis=0).max())
+    error = np.abs(e.observed - e.expected)
+    for dtype, roundoff in (("float32", 2.0**-24), ("float16", 2.0**-11), ("bfloat16", 2.0**-8)):
+        if dtype != str(e.observed.dtype) and np.all(error <= (e.world_size + 2) * roundoff * magnitude):
+            return Cause(
+                "rounded_on_the_wire",
+                0.9,
+                f"the gradient is right but for roundings to {dtype}, which the strategy does not declare",
+                f"reduce in the gradient's own dtype, or declare it: Contract(lossy={dtype!r})",
+            )
+    return None
 
 
 def _written_in_flight(e: GradientEvidence) -> Cause | None:
@@ -131,6 +176,14 @@ def _accumulation_scale(e: GradientEvidence) -> Cause | None:
             0.9,
             f"every element is {k} times what it should be, and there are {k} micro-batches",
             "divide the loss by the number of micro-batches",
+        )
+    if k > 1 and _close(e.observed * k, e.expected):
+        return Cause(
+            "divided_by_micro_batches",
+            0.9,
+            f"every element is 1/{k} of what it should be, and there are {k} micro-batches: the loop has divided the "
+            "loss already",
+            "divide by the number of micro-batches once, in the loss",
         )
     return None
 
@@ -216,8 +269,11 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     _missing_average,
     _averaged_twice,
     _accumulation_scale,
+    _last_micro_batch_only,
     _another_ranks_value,
     _stale,
     _partly_averaged,
     _another_parameter,
+    _rounded,
+    _not_finite,
 )

@@ -96,9 +96,16 @@ def _compare_gradients(recording: Recording) -> Findings:
     return findings
 
 
+def moves_weights(recording: Recording) -> bool:
+    """Does the strategy's own contract lead to other weights than a single process's?"""
+    contract = contract_of(recording)
+    return bool(contract.get("lossy")) or contract.get("average") == "sum"
+
+
 def _num_steps(recording: Recording) -> int:
+    """After a step that was rounded, or longer than a single process's, weights are others, and rightly."""
     kept = min(recording.scenario.num_steps, recording.scenario.keep_steps)
-    return min(kept, 1) if contract_of(recording).get("lossy") else kept  # after a rounded step weights are others
+    return min(kept, 1) if moves_weights(recording) else kept
 
 
 def _compare(recording: Recording, rank: RankRecording, step: int, name: str, findings: Findings) -> list[Failure]:
@@ -146,22 +153,23 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
     assert reference.values is not None
     world_size = recording.scenario.world_size
     scale = world_size if contract_of(recording).get("average") == "sum" else 1
-    lossy = contract_of(recording).get("lossy")
+    magnitude = _magnitude(recording, step, name) * scale
     values: np.ndarray = reference.values * scale
-    if lossy:
-        magnitude = _magnitude(recording, step, name) * scale
-        return Expected(values, bound_lossy(float(magnitude.max(initial=0.0)), world_size, lossy))
+    bound: np.ndarray | float
     if is_exact(recording):
-        magnitude = _magnitude(recording, step, name) * scale
-        return Expected(values, bound_exact(float(magnitude.max(initial=0.0)), world_size))
-    if _all_wide(recording):
-        return Expected(values, bound_float64(values))
-    local = list(local_gradients(recording, step, name).values())
-    if len(local) < world_size:
-        return None
-    wide = np.complex128 if reference.values.dtype.kind == "c" else np.float64
-    mean = np.mean([g.astype(wide) for g in local], axis=0) * scale
-    return Expected(mean, bound_of_mean(_magnitude(recording, step, name) * scale, world_size, reference.dtype))
+        bound = bound_exact(float(magnitude.max(initial=0.0)), world_size)
+    elif _all_wide(recording):
+        bound = bound_float64(values)
+    else:
+        local = list(local_gradients(recording, step, name).values())
+        if len(local) < world_size:
+            return None
+        wide = np.complex128 if reference.values.dtype.kind == "c" else np.float64
+        values = np.mean([g.astype(wide) for g in local], axis=0) * scale
+        bound = bound_of_mean(magnitude, world_size, reference.dtype)
+    if lossy := contract_of(recording).get("lossy"):
+        bound = bound + bound_lossy(float(magnitude.max(initial=0.0)), world_size, lossy)
+    return Expected(values, bound)
 
 
 def _all_wide(recording: Recording) -> bool:
@@ -181,12 +189,14 @@ def _magnitude(recording: Recording, step: int, name: str) -> np.ndarray:
     return np.sum(local, axis=0) / recording.scenario.world_size if local else np.zeros(())
 
 
-def local_gradients(recording: Recording, step: int, name: str) -> dict[int, np.ndarray]:
-    """Each rank's own gradient before synchronisation, as the single process computed it, where it was recorded."""
+def local_gradients(recording: Recording, step: int, name: str, what: str = "local_gradient") -> dict[int, np.ndarray]:
+    """Each rank's own gradient before synchronisation, as the single process computed it, where it was recorded.
+
+    ``what``: of all its micro-batches, or ``last_gradient``: of the last one alone.
+    """
     assert recording.reference is not None
     found = {
-        rank: recording.reference.tensor(f"local_gradient_{rank}", step, name)
-        for rank in range(recording.scenario.world_size)
+        rank: recording.reference.tensor(f"{what}_{rank}", step, name) for rank in range(recording.scenario.world_size)
     }
     return {rank: t.values for rank, t in found.items() if t is not None and t.values is not None}
 
@@ -211,6 +221,7 @@ def _failure(
             rank=rank.rank,
             written_in_flight=any(c.written_in_flight for c in rank.collectives if c.step == step),
             local=local_gradients(recording, step, name),
+            last=local_gradients(recording, step, name, "last_gradient"),
             previous=_previous(rank, step, name),
             contains=_contents(recording, rank.rank, step, name, difference),
         )

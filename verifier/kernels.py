@@ -177,6 +177,8 @@ def _kernel(observer: Observer, name: str, operator: Operator, schema: Any) -> C
             return None if boxed is None or not returns_work else Work.unbox(boxed)
 
         call = _ours(name, _call, name, operator, given, reads, writes)
+        if writes is None and operator.writes:  # a broadcast on its root: it too has a result
+            call.results = call.inputs
         if not returns_work:
             return observer.issue_blocking(call, lambda: start([], []))
         work = observer.issue(call, start).boxed()

@@ -44,6 +44,7 @@ class Call:
     root: int | None = None
     peer: int | None = None
     tag: int | None = None
+    results: list[torch.Tensor] | None = None  # what a future of it holds, where that is not the outputs
     sends: list[int] | None = None  # elements for each member of the group, where they may differ
     receives: list[int] | None = None
     brought: list[torch.Tensor] = field(init=False)  # what this rank brings, or gets where it brings nothing
@@ -84,7 +85,7 @@ class Observer:
             seq = self._record(call)
             label = self._label(call, seq)
             self._board.show("issues " + label)
-            cargo = Cargo(call.inputs, call.outputs, poisoned=self.poison)
+            cargo = Cargo(call.inputs, call.outputs, poisoned=self.poison, results=call.results)
         self._spend(begun)
         if self.delay is not None:
             time.sleep(self.delay.before_issue(seq))

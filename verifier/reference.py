@@ -83,11 +83,16 @@ def _local_gradients(
     for rank in range(scenario.world_size):
         model.zero_grad(set_to_none=True)
         seed_streams(scenario, rank)
+        before: dict[str, torch.Tensor] = {}
         for micro in range(scenario.num_micro_batches):
             if tags is not None:
                 tags.rank = rank
+            before = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
             *inputs, target = workload.micro_batch(0, micro, rank)
             (workload.loss(model(*inputs), target) / scenario.num_micro_batches).backward()
+        if before and scenario.num_micro_batches > 1:
+            last = [(n, p.grad - before[n]) for n, p in model.named_parameters() if p.grad is not None and n in before]
+            _record(journal, f"last_gradient_{rank}", 0, last)
         _record(journal, f"local_gradient_{rank}", 0, [(n, p.grad) for n, p in model.named_parameters()])
     model.zero_grad(set_to_none=True)
     with torch.no_grad():

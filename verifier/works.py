@@ -30,8 +30,16 @@ class Watcher(Protocol):
 class Cargo:
     """The tensors of one collective: the caller's, the shadows that the transport works on, and what must stay."""
 
-    def __init__(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], *, poisoned: bool) -> None:
+    def __init__(
+        self,
+        inputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        *,
+        poisoned: bool,
+        results: list[torch.Tensor] | None = None,
+    ) -> None:
         self.outputs = list(outputs)
+        self.results = self.outputs if results is None else results
         self.shadows = [_shadow(t) if poisoned else t for t in outputs]
         self.inputs = list(inputs)  # as the transport is to read them
         self._watched: list[tuple[torch.Tensor, int]] = []
@@ -119,7 +127,7 @@ class ObservedWork(Work):
 
     def result(self) -> list[torch.Tensor]:
         self.wait()
-        return self._cargo.outputs
+        return self._cargo.results
 
     def source_rank(self) -> int:
         return int(self._inner._source_rank())
@@ -147,7 +155,7 @@ class ObservedWork(Work):
                     self._failed()
                     raise
                 self.land("future")
-                return self._cargo.outputs
+                return self._cargo.results
 
             on_cpu = all(t.device.type == "cpu" for t in self._cargo.outputs)
             late = self._not_before and not self.has_landed and on_cpu  # a future of an accelerator knows its stream

@@ -15,23 +15,43 @@ Remedy: ``try: yield`` / ``finally: self.sync = True``.
 
 from __future__ import annotations
 
+from verifier.agreement import compare_across_ranks
 from verifier.check import Findings, check
-from verifier.equivalence import compare_gradients
+from verifier.equivalence import compare_gradients, moves_weights
 from verifier.recording import Recording
+from verifier.updates import compare_weights
 
 
 @check(when=lambda scenario: scenario.raise_before is not None)
 def no_sync_restored(recording: Recording) -> Findings:
-    findings = compare_gradients(recording)
-    assert recording.scenario.raise_before is not None
-    if any(f.step is not None and f.step < recording.scenario.raise_before for f in findings.failures):
-        return Findings(blocked="the gradients were wrong before there was any exception: see LS201")
-    for failure in findings.failures:
-        if failure.cause == "not_synchronised":
-            failure.cause, failure.confidence = "no_sync_not_restored", 1.0
-            failure.explanation += "; before it an exception had left no_sync()"
-            failure.hint = "restore the flag in a finally block"
+    step = recording.scenario.raise_before
+    assert step is not None
+    if _agree(recording, step - 1).failures or any(f.step != step for f in compare_gradients(recording).failures):
+        return Findings(blocked="gradients were wrong before there was any exception: see LS201")
+    if not moves_weights(recording) and compare_weights(recording, range(step)).failures:
+        return Findings(blocked="weights were wrong before there was any exception: see LS202")
+    findings = _agree(recording, step)
+    if not findings.failures and not moves_weights(recording):
+        equal = compare_gradients(recording)
+        findings.comparisons += equal.comparisons
+        findings.failures += equal.failures
+        findings.blocked = findings.blocked or equal.blocked
     return findings
+
+
+def _agree(recording: Recording, step: int) -> Findings:
+    """Does every rank's optimizer see the same bytes? After a step that was not synchronised it does not."""
+    return compare_across_ranks(
+        recording,
+        "gradient",
+        step,
+        cause="no_sync_not_restored",
+        explain=lambda rank, other, name: (
+            f"after an exception had left no_sync(), the next step was not synchronised: "
+            f"rank {rank}'s gradient of {name} is not rank {other}'s"
+        ),
+        hint="restore the flag in a finally block",
+    )
 
 
 CHECK = no_sync_restored

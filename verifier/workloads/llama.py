@@ -56,7 +56,7 @@ class Llama(nn.Module):
         self.head.weight = self.embedding.weight
         frequency = 10_000.0 ** -torch.linspace(0, 1, WIDTH // HEADS // 2)
         angle = torch.outer(torch.arange(LENGTH), frequency)
-        self.register_buffer("rotation", torch.stack((angle.cos(), angle.sin())), persistent=False)
+        self.register_buffer("rotation", torch.stack((angle.cos(), angle.sin())))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.embedding(tokens)
