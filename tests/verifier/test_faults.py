@@ -1,4 +1,4 @@
-"""Every fault is caught by exactly the checks that it names, with the cause that it names, also through the command."""
+"""Faults beside the kill matrix: where they can be planted, with other seeds and a late network, and the place named."""
 
 from __future__ import annotations
 
@@ -14,31 +14,19 @@ def failed(report):
     return {check.code for check in report.checks if check.verdict == "fail"}
 
 
-def causes(report):
-    return {failure.cause for check in report.checks for failure in check.failures}
-
-
-@pytest.mark.parametrize("world_size", [2, 3, 4])
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_fails_exactly_the_checks_it_names(lockstep, name, world_size):
-    fault = load(name)
-    report = lockstep.verify(fault.applies_to[0], fault=name, world_size=world_size, profile="standard")
-    assert failed(report) == fault.trips
-    assert all(check.verdict == "pass" for check in report.checks if check.code not in fault.trips)
-    assert fault.cause in causes(report)
-    assert report.verdict == "fail"
-
-
 @pytest.mark.parametrize("strategy", load("sum_instead_of_mean").applies_to)
 def test_a_fault_can_be_planted_wherever_it_says(lockstep, strategy):
     assert failed(lockstep.verify(strategy, fault="sum_instead_of_mean", world_size=2)) == {"LS201"}
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_verdicts_do_not_flip_with_the_seed(lockstep, name):
+@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("name", ["bucketed_by_arrival", "read_before_wait", "skipped_bucket", "sum_instead_of_mean"])
+def test_verdicts_do_not_flip_with_seed_and_delay(lockstep, name, world_size):
     fault = load(name)
     for seed in range(1, 4):
-        assert failed(lockstep.verify("bucketed", fault=name, world_size=2, seed=seed)) == fault.trips
+        report = lockstep.verify("bucketed", fault=name, world_size=world_size, seed=seed, delay_ms=2.0 * (seed % 2))
+        assert failed(report) <= fault.trips
+        assert failed(report) >= fault.trips & {"LS101", "LS201", "LS301"}
 
 
 def test_the_place_is_named(lockstep):

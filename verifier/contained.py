@@ -1,0 +1,253 @@
+"""What runs first in a container of ranks: forks those it is told to, says how they do, hands over what they wrote.
+
+``python -m verifier.contained`` reads orders from its stdin and answers on its stdout until stdin closes, which it does
+when whoever started the container dies. Special here: nothing is decided in here. Whether ranks hang is known only to
+who sees all of them (``containers.job``); and whatever strategy code in this container does to this process is
+done to its own recordings alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from verifier.containers.framing import FILES
+from verifier.forkserver import family
+from verifier.forkserver.child import die_with_parent, fork
+from verifier.forkserver.limits import Limits
+from verifier.forkserver.member import Member, take_stacks
+from verifier.forkserver.output import Output
+from verifier.forkserver.warmup import warm_up
+from verifier.scenario import Scenario
+
+RECORDS = Path("/records")  # a tmpfs of its own: a full /tmp does not cut recordings
+TICK_S = 0.2
+BUSY = 0.1  # of a processor: below this a process does nothing but poll
+_PIECE = 1 << 16
+_PR_SET_DUMPABLE = 4
+
+
+class Station:
+    """One container's ranks of one scenario at a time."""
+
+    def __init__(self, orders: int, answers: int) -> None:
+        self._orders, self._answers = orders, answers
+        self._wake, wake_write = os.pipe()
+        for end in (self._wake, wake_write):
+            os.set_blocking(end, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        self._own = [orders, answers, self._wake, wake_write]
+        self._members: list[Member] = []
+        self._folder = RECORDS
+        self._cpu: dict[int, float] = {}
+        self._looked = 0.0
+        self._kills = 0
+        self._store: int | None = None
+
+    def serve(self) -> None:
+        """Until nobody gives orders any more."""
+        self._say(ready=True)
+        text = b""
+        while True:
+            outputs = {m.output.descriptor: m.output for m in self._members if m.running}
+            ready, _, _ = select.select([self._orders, self._wake, *outputs], [], [], TICK_S)
+            for descriptor in ready:
+                if descriptor in outputs:
+                    outputs[descriptor].read()
+            if self._wake in ready:
+                self._reap()
+            if self._orders in ready:
+                piece = os.read(self._orders, _PIECE)
+                if not piece:
+                    return
+                *lines, text = (text + piece).split(b"\n")
+                for line in lines:
+                    self._obey(json.loads(line))
+            self._report()
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        if "store" in order:
+            self._open_store(order["store"])
+            self._say(store=order["store"])
+        elif "run" in order:
+            self._start(**order["run"])
+        elif "end" in order:
+            self._end(**order["end"])
+
+    def _start(self, scenario: dict[str, Any], members: list[str], port: int, limits: dict[str, Any]) -> None:
+        self._folder = Path(tempfile.mkdtemp(dir=RECORDS))
+        self._cpu, self._kills = {}, _oom_kills()
+        asked = Scenario.model_validate(scenario)
+        scratch = Path(tempfile.mkdtemp())
+        for name in members:
+            kind, _, number = name.partition(" ")
+            rank = int(number) if kind == "rank" else None
+            seed = asked.seed if rank is None else asked.seed * 1009 + rank
+            foreign = [*self._own, *(member.output.descriptor for member in self._members)]
+            folder, body = self._folder / name, partial(_be, asked, rank, port, self._folder / name)
+            pid, printed = fork(folder, name, seed, body, limits=Limits(**limits), scratch=scratch, foreign=foreign)
+            output = Output(printed, folder / "output.txt", int(limits["output_mib"] * 2**20))
+            self._members.append(Member(name, folder, pid, output))
+
+    def _open_store(self, port: int) -> None:
+        """In a process of its own: it has threads, and it outlives whichever rank ends first."""
+        ours, theirs = os.pipe()
+        server = os.getpid()
+        self._store = os.fork()
+        if not self._store:
+            with suppress(BaseException):
+                die_with_parent(server)
+                for descriptor in (*self._own, ours):
+                    os.close(descriptor)
+                import torch.distributed as dist
+
+                store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+                os.close(theirs)
+                while store:
+                    time.sleep(3600)
+            os._exit(1)
+        os.close(theirs)
+        os.read(ours, 1)  # until it is open, or has failed: then the ranks say so
+        os.close(ours)
+
+    def _reap(self) -> None:
+        with suppress(BlockingIOError):
+            while os.read(self._wake, 4096):
+                pass
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                self._note_end(*ended)
+
+    def _note_end(self, pid: int, status: int) -> None:
+        for member in self._members:
+            if member.pid == pid:
+                member.status = status
+
+    def _report(self) -> None:
+        """How each member does, and whether any of them uses a processor."""
+        if not self._members:
+            return
+        now, busy = time.monotonic(), None
+        if now - self._looked >= TICK_S:  # reading all of /proc is not for every piece of output
+            processes = [p for p in family.descendants(os.getpid()) if p.pid != self._store]
+            elapsed = now - self._looked
+            busy = any(p.state in "RD" or p.cpu_s - self._cpu.get(p.pid, p.cpu_s) > BUSY * elapsed for p in processes)
+            self._cpu, self._looked = {p.pid: p.cpu_s for p in processes}, now
+        elif all(member.running for member in self._members):
+            return
+        state = {m.name: [m.progress(), m.running, m.status in (None, 0) and m.completed()] for m in self._members}
+        self._say(state=state, busy=busy)
+
+    def _end(self, why: str, stacks: bool, most: int) -> None:
+        """End what still runs; hand over every member's files, at most ``most`` bytes of each; forget them."""
+        running = [member for member in self._members if member.running]
+        for member in running:
+            member.ended = why
+        if stacks and running:
+            take_stacks(running)
+        for pid, status in family.end_descendants().items():
+            self._note_end(pid, status)
+        killed = _oom_kills() > self._kills
+        described = []
+        for member in self._members:
+            if member.status is None:
+                member.status = signal.SIGKILL
+            member.output.close()
+            described.append(member.describe(out_of_memory=killed))
+            for name in FILES:
+                self._hand_over(member, name, most)
+        self._say(done=described, out_of_memory=killed)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        for left in Path(tempfile.gettempdir()).iterdir():
+            with suppress(OSError):
+                shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+        self._members, self._store = [], None
+
+    def _hand_over(self, member: Member, name: str, most: int) -> None:
+        try:
+            descriptor = os.open(member.folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:  # not written; or it is a link now, which is nobody's recording
+            return
+        with open(descriptor, "rb") as file:  # noqa: PTH123
+            size = min(os.fstat(descriptor).st_size, most)
+            self._say(member=member.name, file=name, size=size)
+            while size:
+                piece = file.read(min(size, _PIECE)) or b"\0" * min(size, _PIECE)  # shorter now than it said
+                self._write(piece)
+                size -= len(piece)
+
+    def _say(self, **fields: Any) -> None:
+        self._write(json.dumps(fields).encode() + b"\n")
+
+    def _write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._answers, left) :]
+
+
+def _be(scenario: Scenario, rank: int | None, port: int, folder: Path) -> None:
+    """The forked process: one rank, or the reference."""
+    from verifier import reference, worker
+
+    _let_itself_be_looked_at(True)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # this one is killed, not the server
+    if rank is None:
+        reference.run_reference(scenario, folder)
+        return
+    import torch.distributed as dist
+
+    for name, value in (("RANK", rank), ("WORLD_SIZE", scenario.world_size)):
+        os.environ[name] = os.environ["LOCAL_" + name] = str(value)
+    if os.environ.get("LOCKSTEP_ONE_DEVICE"):  # of the GPUs each container has but its own
+        os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"] = "0", "1"
+    connect: Callable[..., dist.Store] = dist.TCPStore
+    store = connect("127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=60))
+    worker.run_rank(scenario, rank, store, folder)
+
+
+def _let_itself_be_looked_at(may: bool) -> None:
+    """Whether others of this user may open this process's descriptors and memory."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, int(may), 0, 0, 0)
+
+
+def _oom_kills() -> int:
+    """How often the kernel has killed something in this container for want of memory."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+        with suppress(OSError):
+            for line in Path(path).read_text(encoding="ascii").splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    return 0
+
+
+def main() -> None:
+    orders, answers = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1):
+        os.dup2(nothing, descriptor)
+    _let_itself_be_looked_at(False)
+    family.adopt_orphans()
+    warm_up()
+    Station(orders, answers).serve()
+
+
+if __name__ == "__main__":
+    with suppress(OSError):  # whoever gave orders is gone
+        main()
+    os._exit(0)  # the container ends with this process, and all else with the container
