@@ -42,6 +42,7 @@ class Settings(BaseSettings):
     port: int = Field(8000, ge=0, le=65535, description="0: any free port")
     slots: int = Field(default_factory=_usable_cpus, ge=1, description="ranks that may run at once here")
     worker: bool = Field(True, description="whether `lockstep serve` also executes runs")
+    launcher: str = Field("auto", description="how ranks are run; what a request may not choose otherwise, unless auto")
     trust_source: bool = Field(False, description="run sent source without a container")
     executor_id: str | None = Field(None, max_length=60, description="name of this worker in the run's row")
     shutdown_s: int = Field(5, ge=0, description="seconds that open requests get when the service stops")

@@ -40,6 +40,13 @@ def execute(request: Request, directory: Path) -> Report:
     return engine.run(request, directory)
 
 
+def reap_containers() -> list[str]:
+    """Remove what workers that died have left with the container engine."""
+    from verifier.launchers import docker
+
+    return docker.reap()
+
+
 def executor_name(settings: Settings) -> str:
     """Unique for each process: two workers of one name would recover each other's running runs."""
     return f"{settings.executor_id or socket.gethostname()[:60]}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -133,9 +140,14 @@ class Worker:
                     log.info("runs of dead workers queued again", runs=recovered)
                 if count % _RECONCILE_EVERY == 0:
                     self._reconcile()
+                    self._reap()
             except Exception:  # the database may be away for a while; the next beat tries again
                 log.exception("sweep failed")
             count += 1
+
+    def _reap(self) -> None:
+        if self._settings.launcher == "docker" and (removed := reap_containers()):
+            log.info("containers of dead workers removed", containers=removed)
 
     def _reconcile(self) -> None:
         heartbeat.forget_old(self._engine)

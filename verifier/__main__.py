@@ -20,7 +20,8 @@ def _stop(number: int, frame: object) -> None:
 def main() -> None:
     words = sys.argv[1:]
     wants_ranks = words[:1] == ["verify"] and len(words) > 1 and not {"-h", "--help"} & set(words)
-    early = LocalLauncher() if wants_ranks else None
+    elsewhere = "--launcher" in " ".join(words) and not any(word.endswith(("auto", "local")) for word in words)
+    early = LocalLauncher() if wants_ranks and not elsewhere else None
     if wants_ranks:
         signal.signal(signal.SIGTERM, _stop)  # so that temporary folders go, too
     try:

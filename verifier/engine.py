@@ -30,6 +30,7 @@ from verifier.scenario import Scenario
 from verifier.situation import plan as plan_scenarios
 
 Progress = Callable[[str], None]
+CONTAINING = ("docker",)  # launchers that keep what runs from this machine, the best first
 
 
 def plan(request: Request) -> list[Scenario]:
@@ -43,12 +44,30 @@ def plan(request: Request) -> list[Scenario]:
         raise UsageError(
             f"there is no file '{request.strategy.path}'. Give the path of a Python file, then ':attribute'."
         )
-    if isinstance(request.strategy, Source) and not request.trust:
+    launcher_for(request)
+    return scenarios
+
+
+def launcher_for(request: Request) -> str:
+    """The launcher that ``request`` gets: the one it names, or the best one here for what it sends.
+
+    Raises:
+        UsageError: it sends source, and nothing here contains it.
+    """
+    sent = isinstance(request.strategy, Source)
+    if not sent or request.launcher in CONTAINING:
+        return "local" if request.launcher == "auto" else request.launcher
+    if request.launcher == "auto":
+        for name in CONTAINING:
+            if catalogue.LAUNCHERS.load(name).available():
+                return name
+    if not request.trust:
         raise UsageError(
-            "source sent along runs only where ranks are contained, and the local launcher does not contain them. "
+            "source sent along runs only where ranks are contained. Here nothing does: no container engine with the "
+            "image for ranks (docker compose build rank), or another launcher was asked for. "
             "If you trust this code with this machine, say so: --trust."
         )
-    return scenarios
+    return "local" if request.launcher == "auto" else request.launcher
 
 
 def _planned(request: Request) -> list[Scenario]:
@@ -84,7 +103,7 @@ def run(
     begun = time.monotonic()
     with contextlib.ExitStack() as stack:
         if launcher is None:
-            launcher = stack.enter_context(start_launcher(request.launcher))
+            launcher = stack.enter_context(start_launcher(launcher_for(request)))
         _prepare(out_dir, request)
         for number, scenario in enumerate(scenarios, 1):
             left = request.timeout_s - (time.monotonic() - begun)

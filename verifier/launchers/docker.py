@@ -19,7 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import docker
+try:
+    import docker
+except ImportError:  # ``connect`` says so
+    docker = None
 from verifier.containers import gpus, owners
 from verifier.containers.job import Group, Job
 from verifier.containers.limits import ContainerLimits
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
 RUN, OWNER, UNTIL = "lockstep.run", "lockstep.owner", "lockstep.until"
 IMAGES = "lockstep-rank"
 LONGEST_S = 2 * 86_400  # a container of an owner that cannot be looked up is removed after this
-MOST_CONTAINERS = 8  # more ranks than this share one: each container loads torch for itself
 PORT = 29_500
 Topology = Literal["auto", "ranks", "single"]
 
@@ -55,15 +57,21 @@ def connect() -> Any:
 def available() -> bool:
     """Does an engine answer that has an image to run ranks in?"""
     try:
-        with contextlib.closing(connect()) as client:
-            client.images.get(_image(None))
-    except (LaunchError, UsageError, docker.errors.DockerException):
+        client = connect()
+    except LaunchError:
         return False
+    with contextlib.closing(client):
+        try:
+            client.images.get(_image(None))
+        except (UsageError, docker.errors.DockerException):
+            return False
     return True
 
 
 class DockerLauncher:
-    """One run's containers. ``topology``: a container for each rank, or a single one for all of them."""
+    """One run's containers. ``topology``: a container for each rank (``ranks``), or a ``single`` one for all of them;
+    by itself the first where there are more processors than ranks, because every container loads torch for itself.
+    """
 
     def __init__(
         self, topology: Topology = "auto", *, image: str | None = None, limits: ContainerLimits | None = None
@@ -73,6 +81,7 @@ class DockerLauncher:
         self._limits = limits or ContainerLimits.from_environment()
         self._client = connect()
         self.run_id = uuid.uuid4().hex
+        self._num_cpus = int(self._client.info()["NCPU"])
         self._labels = {RUN: self.run_id, OWNER: _me(self._client), UNTIL: str(int(time.time() + LONGEST_S))}
         self._groups: list[Group] = []
         self._made_for: tuple[Any, ...] = ()
@@ -89,7 +98,7 @@ class DockerLauncher:
         places = {name: folder / _place(name) for name in names}
         inside = {
             "memory_gib": self._limits.memory_mib / 1024,
-            "disk_gib": None,  # the size of its tmpfs
+            "disk_gib": self._limits.recording_mib / 1024,  # of one file; of all of them its tmpfs has a size
             "output_mib": self._limits.output_mib,
             "most": self._limits.recording_mib * 2**20,
         }
@@ -106,7 +115,7 @@ class DockerLauncher:
             return
         self._remove()
         ranks = [f"rank {rank}" for rank in range(scenario.world_size)]
-        single = self._topology == "single" or (self._topology == "auto" and len(ranks) > MOST_CONTAINERS)
+        single = self._topology == "single" or (self._topology == "auto" and len(ranks) >= self._num_cpus)
         devices: list[str] = self._gpus.take(1 if single else len(ranks)) if scenario.device == "cuda" else []
         try:
             network = "none" if single else f"container:{self._pause()}"
@@ -176,7 +185,7 @@ class DockerLauncher:
             mem_limit=memory,
             memswap_limit=memory,
             mem_swappiness=0,
-            nano_cpus=int(min(limits.cpus, os.cpu_count() or 1) * 1e9),
+            nano_cpus=int(min(limits.cpus, self._num_cpus) * 1e9),
             oom_score_adj=500,
             ulimits=[docker.types.Ulimit(name="core", soft=0, hard=0)],
             log_config=docker.types.LogConfig(type="none"),  # what comes out goes to us and nowhere else
