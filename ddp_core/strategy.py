@@ -34,6 +34,7 @@ EXPECTED_CLAIMS = {
 EXTRA_CLAIMS = {
     "two_forwards": "two forwards, then a backward for each",
     "registration_order": "equal parameters registered in another order on some rank are matched by name, or refused",
+    "holes_in_memory": "parameters that are slices with gaps between their elements (x[:, 0])",
     "uneven_inputs": "ranks with different numbers of batches, inside join()",
     "changes_after_wrap": "parameters frozen, unfrozen or replaced after wrapping are followed, or refused",
 }

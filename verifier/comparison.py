@@ -44,7 +44,7 @@ def compare(observed: np.ndarray, expected: np.ndarray, bound: np.ndarray | floa
     if observed.size == 0:
         return Difference(0.0, (), 0.0, 0.0)
     observed, expected = _real(observed), _real(expected)
-    if np.array_equal(observed, expected):  # most are
+    if observed.dtype == expected.dtype and np.array_equal(observed, expected):  # most are
         return Difference(0.0, (0,) * expected.ndim, float(expected.flat[0]), float(observed.flat[0]))
     bounds = np.asarray(bound, np.float64)
     bounds = np.broadcast_to(

@@ -59,11 +59,8 @@ class GradientEvidence:
 
 def diagnose(evidence: GradientEvidence) -> Cause | None:
     """The first cause whose pattern fits the whole tensor."""
-    for pattern in _PATTERNS:
-        cause = pattern(evidence)
-        if cause is not None:
-            return cause
-    return None
+    with np.errstate(all="ignore"):  # of NaN and infinity there are enough here
+        return next((cause for pattern in _PATTERNS if (cause := pattern(evidence)) is not None), None)
 
 
 def _close(a: np.ndarray, b: np.ndarray) -> bool:

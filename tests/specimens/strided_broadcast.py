@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
-from ddp_core import DataParallel
+from ddp_core import Contract, DataParallel
 from ddp_core.strategies.naive import Naive
 
-TRIPS = {"LS001"}
+TRIPS = {"LS001", "LS101"}
+CONTRACT = Contract(supports={"holes_in_memory"})
 CAUSE = "no_initial_broadcast"
 
 
