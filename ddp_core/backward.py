@@ -4,7 +4,7 @@ Special here is **re-entrant checkpointing**: it runs a whole backward inside a 
 in there runs when the inner one ends, far too early. So the outermost backward has to be recognised. A hook on the
 wrapped model's outputs fires first in it, before any checkpointed block is entered; where the outputs cannot carry a
 hook, the first gradient's backward counts as the outermost, and what comes later is a second synchronisation, which
-costs time and changes no result (a mean of equal means).
+costs time and, where ranks nest alike, changes no result (a mean of equal means).
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ share once, every rank adds up one W-th of the buffer in float32, in rank order,
 their way back. So an element is off by at most (u + u + u*u) times the sum of the magnitudes, with u = 2**-8 the unit
 roundoff of bfloat16, for any W. Bytes per rank: 2 * (W-1)/W * n * 2, against 2 * (W-1)/W * n * 4 in float32.
 
-Special here: rank 0's rounding of a sum is everyone's, its own included; otherwise the owner of a part would keep more
-digits than the others, and replicas would drift apart.
+Special here: the owner's rounding of a sum is everyone's, its own included; otherwise the owner of a part would keep
+more digits than the others, and replicas would drift apart.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import torch
 
 if TYPE_CHECKING:
     from ddp_core.comm import Comm
-
-UNIT_ROUNDOFF = 2.0**-8
 
 
 class Bfloat16Wire:

@@ -1,4 +1,4 @@
-"""Faults beside the kill matrix: where they can be planted, with other seeds and a late network, and the place named."""
+"""Faults beside the kill matrix: where they can be planted, other seeds and a late network, and the place named."""
 
 from __future__ import annotations
 
