@@ -136,6 +136,7 @@ export DOCKER_CONFIG=$STATE/config
 export DOCKER_BUILDKIT=1 COMPOSE_DOCKER_CLI_BUILD=1
 export PATH=$STATE/bin:\$PATH
 export BASE_IMAGE=$PYTHON_IMAGE
+export ENGINE_SOCKET=$STATE/docker.sock ENGINE_GID=$(stat -c %g "$STATE/docker.sock" 2>/dev/null || echo 0)
 EXPORTS
   # torch from the wheels that this host's pip has, and from no index beside the usual one.
   if have "$WHEELS_IMAGE"; then echo "export WHEELS_IMAGE=$WHEELS_IMAGE TORCH_INDEX_URL="; fi

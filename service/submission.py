@@ -9,25 +9,26 @@ from __future__ import annotations
 from service.schemas import RunSubmission
 from service.settings import Settings
 from verifier.errors import UsageError
+from verifier.launcher import CONTAINING
 from verifier.request import Request
 
 
 def accept(submission: RunSubmission, settings: Settings) -> Request:
     """The request to queue; UsageError says why there is none."""
-    from verifier import engine  # late: the service starts, and shows its help, without it
-
     if settings.launcher != "auto" and submission.launcher not in ("auto", settings.launcher):
         raise UsageError(
             f"launcher is '{submission.launcher}', and this service runs ranks by '{settings.launcher}' alone. "
             "Leave it out."
         )
-    contained = settings.launcher in engine.CONTAINING
+    contained = settings.launcher in CONTAINING
     if submission.strategy.kind == "source" and not contained and not settings.trust_source:
         raise UsageError(
             "strategy.kind is 'source': this service runs sent source only in containers, and has none. "
             "Name a builtin or an importable strategy, or have the operator set LOCKSTEP_TRUST_SOURCE=true "
             "on a machine where running foreign code is acceptable."
         )
+    from verifier import engine  # late: the service starts, and shows its help, without it
+
     request = submission.to_request(trust=settings.trust_source)
     if settings.launcher != "auto":
         request = request.model_copy(update={"launcher": settings.launcher})

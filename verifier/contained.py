@@ -1,9 +1,9 @@
 """What runs first in a container of ranks: forks those it is told to, says how they do, hands over what they wrote.
 
-``python -m verifier.contained`` reads orders from its stdin and answers on its stdout until stdin closes, which it does
-when whoever started the container dies. Special here: nothing is decided in here. Whether ranks hang is known only to
-who sees all of them (``containers.job``); and whatever strategy code in this container does to this process is
-done to its own recordings alone.
+``python -m verifier.contained`` reads orders from its stdin and answers on its stdout until stdin closes, as it does
+when whoever started the container dies. Special here: as the container's first process it buries its orphans, no
+signal from inside ends or stops it, and nobody reads its descriptors. Nothing is decided in here: whether ranks hang is
+known only to who sees all of them (``containers.job``).
 """
 
 from __future__ import annotations
@@ -167,14 +167,17 @@ class Station:
             if member.status is None:
                 member.status = signal.SIGKILL
             member.output.close()
+            for path in (member.folder / name for name in FILES):
+                if path.is_symlink():  # nobody's recording
+                    path.unlink()
             described.append(member.describe(out_of_memory=killed))
             for name in FILES:
                 self._hand_over(member, name, most)
         self._say(done=described, out_of_memory=killed)
-        shutil.rmtree(self._folder, ignore_errors=True)
-        for left in Path(tempfile.gettempdir()).iterdir():
-            with suppress(OSError):
-                shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+        for folder in (RECORDS, Path(tempfile.gettempdir()), Path("/dev/shm")):
+            for left in folder.iterdir():  # the next scenario finds nothing of this one
+                with suppress(OSError):
+                    shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
         self._members, self._store = [], None
 
     def _hand_over(self, member: Member, name: str, most: int) -> None:

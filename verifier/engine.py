@@ -21,7 +21,7 @@ from typing import Any
 from verifier import catalogue
 from verifier.errors import UsageError
 from verifier.judging import load_checks, run_check
-from verifier.launcher import Launcher, LaunchError
+from verifier.launcher import CONTAINING, Launcher, LaunchError
 from verifier.recording import Recording
 from verifier.report.build import build_report
 from verifier.report.model import Report
@@ -30,7 +30,6 @@ from verifier.scenario import Scenario
 from verifier.situation import plan as plan_scenarios
 
 Progress = Callable[[str], None]
-CONTAINING = ("docker",)  # launchers that keep what runs from this machine, the best first
 
 
 def plan(request: Request) -> list[Scenario]:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 if TYPE_CHECKING:
     from verifier.scenario import Scenario
 
+CONTAINING = ("docker",)  # the launchers that keep what runs from this machine, the best first
+
 
 class LaunchError(RuntimeError):
     """The launcher itself could not do its work. Our fault or the machine's, never the strategy's."""

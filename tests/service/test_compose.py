@@ -26,7 +26,8 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 TOP_KEYS = {"name", "services", "networks", "volumes", "configs", "secrets", "include"}
 SERVICE_KEYS = {
     "build", "cap_add", "cap_drop", "command", "depends_on", "deploy", "entrypoint", "env_file", "environment",
-    "expose", "healthcheck", "image", "init", "labels", "network_mode", "networks", "ports", "profiles", "read_only",
+    "expose", "group_add",
+    "healthcheck", "image", "init", "labels", "network_mode", "networks", "ports", "profiles", "read_only",
     "restart", "security_opt", "shm_size", "stop_grace_period", "stop_signal", "tmpfs", "user", "volumes",
 }  # fmt: skip
 
@@ -60,8 +61,9 @@ def test_only_known_keys() -> None:
 
 
 def test_the_default_is_an_api_and_a_worker() -> None:
-    assert {name for name, service in SERVICES.items() if "profiles" not in service} == {"api", "worker"}
-    assert SERVICES["api"]["volumes"] == SERVICES["worker"]["volumes"], "they share the database and the reports"
+    assert {name for name, service in SERVICES.items() if "profiles" not in service} == {"api", "worker", "rank"}
+    assert SERVICES["rank"]["restart"] == "no"
+    assert SERVICES["api"]["volumes"] == ["data:/data"] == SERVICES["worker"]["volumes"][:1], "they share the database"
     assert SERVICES["api"]["image"] == SERVICES["worker"]["image"]
     assert all(port.startswith("127.0.0.1:") for port in SERVICES["api"]["ports"])
     assert "ports" not in SERVICES["worker"]
@@ -75,19 +77,21 @@ def test_a_service_can_be_built_and_is_watched(name: str) -> None:
         declared = {line.partition("=")[0] for line in instructions(ROOT / build["dockerfile"], "ARG")}
         assert set(build["args"]) <= declared
     assert service["user"].split(":")[0] not in ("0", "root")
-    if service.get("profiles") != ["build"]:  # that one is never up
+    if name != "rank":  # that one is never up
         assert {"test", "interval", "timeout", "retries", "start_period"} <= set(service["healthcheck"])
         assert service["restart"] == "unless-stopped"
 
 
-def test_every_volume_is_declared_and_nothing_of_the_host_is_mounted() -> None:
-    used = {volume.partition(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
-    assert used == set(COMPOSE["volumes"])
-    assert "docker.sock" not in (ROOT / "compose.yaml").read_text()
+def test_every_volume_is_declared_and_the_worker_alone_has_the_engines_socket() -> None:
+    socket = "${ENGINE_SOCKET:-/var/run/docker.sock}:/var/run/docker.sock"
+    used = [volume for service in SERVICES.values() for volume in service.get("volumes", [])]
+    assert {volume.partition(":")[0] for volume in used if volume != socket} == set(COMPOSE["volumes"])
+    assert [name for name, service in SERVICES.items() if socket in service.get("volumes", [])] == ["worker"]
 
 
 def test_every_setting_it_passes_exists() -> None:
     known = {f"LOCKSTEP_{name.upper()}" for name in Settings.model_fields}
+    known |= {"LOCKSTEP_GPUS", "LOCKSTEP_RANK_IMAGES"}  # the launcher's own
     for name in ("api", "worker"):
         passed = {key for key in SERVICES[name]["environment"] if key.startswith("LOCKSTEP_")}
         assert passed <= known
@@ -114,35 +118,41 @@ def test_every_copied_file_exists_and_reaches_the_builder(dockerfile: Path) -> N
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
 def test_an_image_is_lean_pinned_and_not_root(dockerfile: Path) -> None:
     lines = logical_lines(dockerfile)
-    assert lines[:2] == ["ARG BASE_IMAGE=python:3.11-slim", "FROM ${BASE_IMAGE}"]
+    assert lines[:2] == ["ARG BASE_IMAGE=python:3.11-slim", "ARG WHEELS_IMAGE=scratch"]
+    assert lines[2:4] == ["FROM ${WHEELS_IMAGE} AS wheels", "FROM ${BASE_IMAGE}"]
     assert instructions(dockerfile, "USER")[-1] == "1000:1000"
     assert [line for line in lines if line.startswith("HEALTHCHECK")]
     installs = [line for line in instructions(dockerfile, "RUN") if "pip install" in line]
     assert all("--constraint constraints.txt" in line or "--no-deps" in line for line in installs)
     # What changes most often comes last, or every change of the source would install torch again.
     order = [
-        next(i for i, line in enumerate(lines) if part in line) for part in (" torch", "pyproject", "COPY verifier")
+        next(i for i, line in enumerate(lines) if part in line)
+        for part in ("constraints.txt", "--requirement", "COPY verifier", "--no-deps")
     ]
     assert order == sorted(order)
     for line in instructions(dockerfile, "CMD"):
         assert json.loads(line)
 
 
-def test_the_images_share_their_largest_layer() -> None:
-    first = []
-    for dockerfile in DOCKERFILES:
-        lines = logical_lines(dockerfile)
-        first.append(lines[: next(i for i, line in enumerate(lines) if line.endswith(" torch")) + 1])
-    assert len(DOCKERFILES) == 2
-    assert first[0] == first[1]
+def test_torch_is_in_the_image_for_ranks_alone_and_comes_first() -> None:
+    ranks, service = DOCKERFILES
+    installs = [line for line in instructions(ranks, "RUN") if "pip install" in line]
+    assert re.search(r" torch +&&", installs[0])
+    assert "--without-torch" in service.read_text()
 
 
 def test_the_requirements_an_image_installs_are_the_projects(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    program = [sys.executable, str(ROOT / "docker" / "requirements.py"), "service"]
-    printed = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert any(line.startswith("torch") for line in printed)
-    assert any(line.startswith("dbos") for line in printed)
+    program = [sys.executable, str(ROOT / "docker" / "requirements.py")]
+
+    def printed(*words: str) -> str:
+        return subprocess.run([*program, *words], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    assert re.search("^torch", printed(), re.MULTILINE)
+    assert re.search("^dbos", printed("service"), re.MULTILINE)
+    without = printed("--without-torch", "service", "docker")
+    assert re.search("^docker", without, re.MULTILINE)
+    assert not re.search("^torch", without, re.MULTILINE)
 
 
 def compose_command() -> list[str]:
@@ -154,9 +164,10 @@ def compose_command() -> list[str]:
     pytest.skip("neither the compose plugin of docker nor docker-compose is installed")
 
 
-@pytest.mark.parametrize("more", [[], ["-f", "docker/gpu.compose.yaml"]], ids=["cpu", "gpu"])
-def test_compose_itself_accepts_the_file(more: list[str]) -> None:
-    command = [*compose_command(), "-f", "compose.yaml", *more]
+@pytest.mark.parametrize("more", [{}, {"LOCKSTEP_GPUS": "0,1", "TORCH_INDEX_URL": ""}], ids=["cpu", "gpu"])
+def test_compose_itself_accepts_the_file(more: dict[str, str]) -> None:
+    command = [*compose_command(), "-f", "compose.yaml"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("LOCKSTEP", "POSTGRES"))}
+    environment |= more
     checked = subprocess.run([*command, "config", "-q"], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr

@@ -59,7 +59,7 @@ def request(client: Any, ids: list[str]) -> list[dict[str, Any]]:
         return []
     offered = client.info()
     if "nvidia" in (offered.get("Runtimes") or {}):
-        return [{"Driver": "nvidia", "DeviceIDs": ids, "Capabilities": [["gpu"]]}]
+        return [{"Driver": "nvidia", "DeviceIDs": ids, "Capabilities": [["gpu", "compute", "utility"]]}]
     if offered.get("CDISpecDirs"):
         return [{"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={name}" for name in ids]}]
     raise LaunchError("the container engine offers no GPU: neither NVIDIA's runtime nor CDI. Choose --device cpu.")

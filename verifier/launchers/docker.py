@@ -49,7 +49,8 @@ def connect() -> Any:
         client.ping()
     except Exception as error:
         raise LaunchError(
-            f"no container engine answers ({error}). Start one, or set DOCKER_HOST; or choose --launcher local."
+            f"no container engine answers ({error}). Start one, or set DOCKER_HOST; or choose --launcher local. "
+            "Where permission is denied, this user must be in the group of the engine's socket (compose: ENGINE_GID)."
         ) from error
     return client
 
@@ -175,7 +176,7 @@ class DockerLauncher:
             user="1000:1000",
             network_mode=network,
             stdin_open=True,
-            init=True,
+            init=False,  # ours is the first process itself: nothing in the container can end it, or stop it
             read_only=True,
             tmpfs=tmpfs,
             shm_size=f"{limits.shared_mib}m",

@@ -1,0 +1,18 @@
+"""Honest, and slow: a second between its steps, so that a test can do something to it meanwhile."""
+
+import time
+
+from ddp_core.strategies.naive import CONTRACT as CONTRACT
+from ddp_core.strategies.naive import wrap as honest
+
+
+def wrap(model):
+    wrapped = honest(model)
+    forward = wrapped.forward
+
+    def slow(*inputs):
+        time.sleep(1)
+        return forward(*inputs)
+
+    wrapped.forward = slow
+    return wrapped
