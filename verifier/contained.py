@@ -9,6 +9,7 @@ known only to who sees all of them (``containers.job``).
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
 import json
 import os
 import select
@@ -60,7 +61,7 @@ class Station:
 
     def serve(self) -> None:
         """Until nobody gives orders any more."""
-        self._say(ready=True)
+        self._say(ready=True, torch=importlib.metadata.version("torch"))
         text = b""
         while True:
             outputs = {m.output.descriptor: m.output for m in self._members if m.running}

@@ -57,7 +57,7 @@ def test_the_right_one_passes_and_the_wrong_one_fails(client, tmp_path, topology
         request = request.model_copy(update={"strategy": engine_file(wrong)})
         report = engine.run(request, tmp_path / "wrong", launcher=launcher)
         assert report.verdict == "fail"
-        assert {failure.cause for check in report.checks for failure in check.failures} >= {"not_averaged"}
+        assert {failure.cause for check in report.checks for failure in check.failures} >= {"missing_average"}
     assert mine(client, launcher) == []
 
 

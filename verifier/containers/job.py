@@ -43,6 +43,7 @@ class Group:
     frames: Frames = field(default_factory=lambda: Frames({}, 2**20))
     heard: float = field(default_factory=time.monotonic)
     ready: bool = False
+    torch: str = "unknown"  # its version there
     store: int | None = None
     lost: str | None = None  # why nothing comes from it any more
     state: dict[str, tuple[int, bool, bool]] = field(default_factory=dict)  # bytes written, running, well
@@ -68,7 +69,8 @@ class Group:
         return busy
 
     def _note(self, message: dict[str, Any]) -> None:
-        self.ready |= "ready" in message
+        if "ready" in message:
+            self.ready, self.torch = True, str(message["torch"])[:40]
         self.store = message.get("store", self.store)
         if "state" in message:
             state = message["state"]
@@ -124,7 +126,9 @@ class Job:
             group.send(end={"why": why, "stacks": why.startswith(("hung", "stopped")), "most": most})
         self._collect()
         members = [member for group in self._groups for member in self._describe(group, why)]
-        return {"members": members, "lost": any(group.done is None for group in self._groups)}
+        environment = {"launcher": "docker", "torch": self._groups[-1].torch}  # the reference's: nobody lies there
+        lost = any(group.done is None for group in self._groups)
+        return {"members": members, "environment": environment, "lost": lost}
 
     def _open_store(self, port: int) -> None:
         first, deadline = self._groups[0], time.monotonic() + HAND_OVER_S

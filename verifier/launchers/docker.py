@@ -105,7 +105,7 @@ class DockerLauncher:
         }
         with contextlib.closing(Job(self._groups, self._why_lost)) as job:
             answer = job.run(carried(scenario), places, timeout_s, inside, self._port)
-        if answer.pop("lost"):
+        if answer["lost"]:
             self._remove()
         return answer
 

@@ -41,7 +41,7 @@ def build_report(
         strategy={**request.strategy.model_dump(exclude={"files"}), "as_typed": describe(request.strategy)},
         request=request.model_dump(mode="json"),
         scenarios=results,
-        environment=_environment(),
+        environment=_environment(recordings),
         checks=checks,
         problems=problems,
         communication=_communication(recordings),
@@ -190,16 +190,18 @@ def _observer(recordings: Sequence[Recording]) -> dict[str, Any]:
     return {"observer_s": round(spent_s, 4), "observed_calls": calls, "ranks_s": round(ranks_s, 3)}
 
 
-def _environment() -> dict[str, Any]:
+def _environment(recordings: Sequence[Recording]) -> dict[str, Any]:
+    """What it ran on; where ranks had another torch than this process, or it has none, the launcher says which."""
+    told: dict[str, Any] = next((r.launch["environment"] for r in recordings if "environment" in r.launch), {})
     return {
         "lockstep": importlib.metadata.version("lockstep-ddp"),
-        "torch": importlib.metadata.version("torch"),
+        "torch": told.get("torch") or importlib.metadata.version("torch"),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "num_cpus": os.cpu_count(),
         "backend": "gloo",
         "device": "cpu",
-        "launcher": "local",
+        "launcher": told.get("launcher", "local"),
     }
 
 

@@ -1,4 +1,4 @@
-"""Honest, and slow: a second between its steps, so that a test can do something to it meanwhile."""
+"""Honest, and slow: two seconds between its steps, so that a test can do something to it meanwhile."""
 
 import time
 
@@ -11,7 +11,7 @@ def wrap(model):
     forward = wrapped.forward
 
     def slow(*inputs):
-        time.sleep(1)
+        time.sleep(2)
         return forward(*inputs)
 
     wrapped.forward = slow
