@@ -36,6 +36,7 @@ from verifier.scenario import Scenario
 
 RECORDS = Path("/records")  # a tmpfs of its own: a full /tmp does not cut recordings
 TICK_S = 0.2
+REPEAT_S = 0.9  # what has not changed is said again: silence means that something is wrong
 BUSY = 0.1  # of a processor: below this a process does nothing but poll
 _PIECE = 1 << 16
 _PR_SET_DUMPABLE = 4
@@ -55,7 +56,8 @@ class Station:
         self._members: list[Member] = []
         self._folder = RECORDS
         self._cpu: dict[int, float] = {}
-        self._looked = 0.0
+        self._looked = self._told_at = 0.0
+        self._told: dict[str, Any] = {}
         self._kills = 0
         self._store: int | None = None
 
@@ -151,7 +153,9 @@ class Station:
         elif all(member.running for member in self._members):
             return
         state = {m.name: [m.progress(), m.running, m.status in (None, 0) and m.completed()] for m in self._members}
-        self._say(state=state, busy=busy)
+        if state != self._told or now - self._told_at > REPEAT_S:
+            self._told, self._told_at = state, now
+            self._say(state=state, busy=busy)
 
     def _end(self, why: str, stacks: bool, most: int) -> None:
         """End what still runs; hand over every member's files, at most ``most`` bytes of each; forget them."""

@@ -62,7 +62,7 @@ class Group:
             for message in self.frames.feed(data):
                 busy |= bool(message.get("busy"))
                 self._note(message)
-        except (Untrue, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        except (Untrue, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
             self.lost = str(error) if isinstance(error, Untrue) else "it sent a message that makes no sense"
         except OSError as error:
             raise LaunchError(f"a recording could not be written: {error}") from error
