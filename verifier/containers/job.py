@@ -40,6 +40,7 @@ class Group:
     members: list[str]
     container: str  # its id
     socket: socket.socket
+    kept: Any = None  # what the SDK made the socket with: collected as garbage, it would close it
     frames: Frames = field(default_factory=lambda: Frames({}, 2**20))
     heard: float = field(default_factory=time.monotonic)
     ready: bool = False

@@ -156,7 +156,7 @@ class DockerLauncher:
         made.start()
         raw: socket.socket = getattr(stream, "_sock", stream)
         raw.settimeout(30.0)
-        return Group(members, made.id, raw)
+        return Group(members, made.id, raw, stream)
 
     def _create(
         self, command: list[str], what: str, network: str, limits: ContainerLimits, devices: list[Any] | None = None
