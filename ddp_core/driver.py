@@ -96,6 +96,11 @@ class Driver:
     def zero_grad(self, optimizer: torch.optim.Optimizer, *, set_to_none: bool = True) -> None:
         optimizer.zero_grad(set_to_none=set_to_none)
 
+    @property
+    def can_clip(self) -> bool:
+        """Are gradients final when ``before_step`` has returned, so that a loop may clip them?"""
+        return True
+
     def clip(self, parameters: list[nn.Parameter], max_norm: float) -> None:
         torch.nn.utils.clip_grad_norm_(parameters, max_norm)
 
@@ -145,8 +150,9 @@ class Driver:
 
 def _parameters_inside(wrapped: Any) -> list[tuple[str, nn.Parameter]]:
     for candidate in (wrapped, getattr(wrapped, "module", None), getattr(wrapped, "model", None)):
-        if isinstance(candidate, nn.Module):
-            return list(candidate.named_parameters())
+        names = getattr(candidate, "named_parameters", None)
+        if callable(names) and candidate is not None:
+            return list(names())
     return []
 
 

@@ -22,6 +22,7 @@ from ddp_core.unused import absent_gradient, mark_present, nobody_used
 EXPECTED_CLAIMS = {
     "unused_parameters": "a parameter that a rank, or no rank, used in a step",
     "accumulation": "several backwards before a step, under no_sync() where there is one",
+    "two_backwards": "several backwards before a step, each of which synchronises",
     "checkpointing": "activation checkpointing, not re-entrant",
     "complex_parameters": "complex parameters",
     "mixed_dtypes": "parameters of several dtypes in one model",
@@ -66,7 +67,7 @@ class Contract:
     disclaims: frozenset[str] = field(default_factory=frozenset)
 
     def __post_init__(self) -> None:
-        for name, valid in (("average", ("mean", "sum")), ("lossy", (None, "bfloat16", "float16"))):
+        for name, valid in (("average", ("mean", "sum")), ("lossy", (None, "float32", "bfloat16", "float16"))):
             if getattr(self, name) not in valid:
                 raise ValueError(f"Contract({name}={getattr(self, name)!r}): must be one of {valid}")
         for name, known in (("supports", EXPECTED_CLAIMS | EXTRA_CLAIMS), ("disclaims", EXPECTED_CLAIMS)):

@@ -52,6 +52,7 @@ class GradientEvidence:
     rank: int
     local: Mapping[int, np.ndarray]  # each rank's own gradient before synchronisation, where known
     written_in_flight: bool = False  # some tensor of this step was written to while its collective was in flight
+    clipped: bool = False  # the gradient was clipped before it was looked at
     last: Mapping[int, np.ndarray] = field(default_factory=dict)  # the share of each rank's last micro-batch in it
     previous: np.ndarray | None = None  # what this rank's optimizer saw in the step before
     contains: str | None = None  # tagged gradients: what the observed values decode to
@@ -114,14 +115,16 @@ def _last_micro_batch_only(e: GradientEvidence) -> Cause | None:
 
 def _rounded(e: GradientEvidence) -> Cause | None:
     """Off by no more than roundings to a narrower dtype on the wire: not undeclared compression, but rounding."""
-    if str(e.observed.dtype) not in ("float32", "float64") or len(e.local) < e.world_size:
+    if str(e.observed.dtype) not in ("float32", "float64") or len(e.local) < e.world_size or e.clipped:
         return None
     if not (np.isfinite(e.observed).all() and e.expected.any()):
         return None
-    magnitude = float(np.mean([np.abs(g) for g in e.local.values()], axis=0).max())
+    magnitude = np.mean([np.abs(g) for g in e.local.values()], axis=0)
     error = np.abs(e.observed - e.expected)
+    if np.count_nonzero(error) < 0.5 * np.count_nonzero(e.expected):  # roundings are everywhere
+        return None
     for dtype, roundoff in (("float32", 2.0**-24), ("float16", 2.0**-11), ("bfloat16", 2.0**-8)):
-        if dtype != str(e.observed.dtype) and np.all(error <= (e.world_size + 2) * roundoff * magnitude):
+        if dtype != str(e.observed.dtype) and np.all(error <= (e.world_size + 2) * roundoff * magnitude + 2.0**-24):
             return Cause(
                 "rounded_on_the_wire",
                 0.9,

@@ -68,6 +68,15 @@ class Journal:
             blob=self.blob(data) if keep else None,
         )
 
+    def holds(self, what: str, step: int) -> bool:
+        """Was anything written down as ``what`` of ``step``?"""
+        return any(key[:2] == (what, step) for key in self._digests)
+
+    def has_moved(self, what: str, before: int, after: int) -> bool:
+        """Does any tensor of ``what`` differ between the two steps?"""
+        held = {name: digest for (w, s, name), digest in self._digests.items() if (w, s) == (what, before)}
+        return any(self._digests.get((what, after, name)) != digest for name, digest in held.items())
+
     def blob(self, data: memoryview) -> list[int]:
         """Append ``data``; return where it is, as [offset, size in bytes]."""
         return [self._blobs.append(data), len(data)]

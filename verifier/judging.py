@@ -17,6 +17,10 @@ from verifier.scenario import Scenario
 from verifier.verdict import CheckResult, Failure, Verdict
 
 MAX_FAILURES_SHOWN = 8
+UNTOUCHED = (
+    "no parameter of the model had a gradient or moved: the strategy trains other tensors. Bring a ddp_core.Driver "
+    "whose named_parameters() gives them under the model's names"
+)
 
 
 def load_checks(codes: Sequence[str] | None = None) -> list[Check]:
@@ -71,6 +75,8 @@ def _judge(check: Check, recording: Recording) -> Findings:
         return Findings(not_claimed=f"refused, and not claimed: {recording.refused}")
     if recording.not_claimed is not None and recording.complete:
         return Findings(not_claimed=recording.not_claimed)
+    if not check.always and all(rank.notes.get("untouched") for rank in recording.ranks):
+        return Findings(blocked=UNTOUCHED)
     try:
         return check.judge(recording)
     except Exception:

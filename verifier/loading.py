@@ -135,7 +135,11 @@ def _contract(module: ModuleType, target: Any, options: dict[str, Any]) -> Contr
             raise StrategyError.of("on import", error) from error
     else:
         claimed = next(
-            (c for c in (getattr(target, "contract", None), getattr(module, "CONTRACT", None)) if c is not None),
+            (
+                c
+                for c in (claims, getattr(target, "contract", None), getattr(module, "CONTRACT", None))
+                if c is not None
+            ),
             Contract(),
         )
     if not isinstance(claimed, Contract):

@@ -13,13 +13,23 @@ from verifier.tags import Segment, TagBook
 
 def tag_book(recording: Recording) -> TagBook | None:
     """The codes of this recording's parameters; None if its gradients were not tagged."""
-    if not recording.scenario.tagged:
+    if not recording.scenario.tagged or _rounded(recording):
         return None
     for rank in [*([recording.reference] if recording.reference else []), *recording.ranks]:
         entries = rank.notes.get("parameters")
         if entries:
             return TagBook([(e["name"], e["numel"]) for e in entries], recording.scenario.world_size)
     return None
+
+
+def _rounded(recording: Recording) -> bool:
+    """Did any tag go through a dtype that cannot hold it? Then what is read is another element's name."""
+    narrow = ("bfloat16", "float16")
+    return any(
+        any(c.dtype in narrow for c in rank.collectives)
+        or any(t.dtype in narrow for t in rank.tensors.values() if t.what in ("gradient", "weight"))
+        for rank in recording.ranks
+    )
 
 
 def partners(recording: Recording, rank: int, step: int, name: str, element: int) -> str | None:

@@ -28,6 +28,7 @@ class Scenario(BaseModel):
     num_micro_batches: int = Field(1, ge=1, description="backwards per step and rank; all but the last in no_sync()")
     samples_per_micro_batch: int = Field(1, ge=1, description="per rank")
     width: int | None = Field(None, ge=1, description="of the model's layers, where the workload lets it be chosen")
+    depth: int | None = Field(None, ge=1, description="how many layers, where the workload lets it be chosen")
     seed: int = 0
 
     # How the loop behaves. Whatever is set here, the single process does it, too.
@@ -39,6 +40,7 @@ class Scenario(BaseModel):
     set_to_none: bool = Field(True, description="how zero_grad() is called")
     clip_norm: float | None = Field(None, gt=0, description="clip_grad_norm_ before the step")
     raise_before: int | None = Field(None, description="before this step an exception leaves a no_sync() context")
+    evaluate_after: int | None = Field(None, description="after this step a forward in eval mode, without gradients")
     resume_after: int | None = Field(None, description="after this step a fresh replica takes over by state_dict()")
     change_after: int | None = Field(None, description="after this step the model is changed under the wrapper")
 

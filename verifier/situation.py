@@ -32,6 +32,7 @@ class Situation:
     workload: str
     samples_per_micro_batch: int = 4
     samples_per_step: int | None = None
+    repeat: bool = True  # thorough runs it with several seeds
     order: int = 50  # reports show lower ones first: what is simple before what builds on it
     fields: dict[str, Any] = field(default_factory=dict)
 
@@ -87,7 +88,7 @@ def plan(request: Request) -> list[Scenario]:
             chosen[name] = situation
     scenarios = []
     for name, situation in sorted(chosen.items(), key=lambda item: (item[1].order, item[0])):
-        for repeat in range(SEEDS_PER_SITUATION[request.profile] if situation.since else 1):
+        for repeat in range(SEEDS_PER_SITUATION[request.profile] if situation.since and situation.repeat else 1):
             label = name if repeat == 0 else f"{name}-{repeat + 1}"
             delay_ms = request.delay_ms or (THOROUGH_DELAY_MS if repeat else 0.0)
             seed = request.seed + 7919 * repeat

@@ -88,6 +88,9 @@ class Subject:
         seed_streams(self.scenario, self.rank)
         self.journal.note("rng_start", rng_digest())
         self.take_over(self.wrap(strategy, self.model))
+        if self.scenario.clip_norm is not None and not self.driver.can_clip:
+            self.journal.note("not_claimed", "an engine clips by itself, and this one offers no clip_grad_norm_()")
+            return
         if not (self._train_unevenly() if self.scenario.uneven else self._train(strategy)):
             return
         self.journal.note("rng_end", rng_digest())
@@ -106,7 +109,23 @@ class Subject:
                 return False
             if step == self.scenario.change_after:
                 self.workload.change(self.model)
+            if step == self.scenario.evaluate_after:
+                self._evaluate_between(step)
         return True
+
+    def _evaluate_between(self, step: int) -> None:
+        """A forward of every rank in evaluation mode, as a loop that validates between two steps does."""
+        *inputs, _ = self.workload.micro_batch(step, 0, self.rank)
+        wrapped = self.driver.wrapped
+        model = wrapped if callable(getattr(wrapped, "eval", None)) else self.model
+        try:
+            self._phase("forward")
+            model.eval()
+            with torch.no_grad():
+                self.driver.forward(*inputs)
+            model.train()
+        except BaseException as error:
+            raise StrategyError.of(f"in an evaluation after step {step}", error) from error
 
     def _train_unevenly(self) -> bool:
         """Inside ``join()``, odd ranks a step more than even ones."""
@@ -131,6 +150,8 @@ class Subject:
             self.optimizer = driver.make_optimizer(cls, [p for _, p in self.parameters], **options)
         except BaseException as error:
             raise StrategyError.of("while the optimizer was made", error) from error
+        if (own := own_optimizer(self.optimizer, cls, options)) is not None:
+            self.journal.note("own_optimizer", own)
 
     def wrap(self, strategy: LoadedStrategy, model: nn.Module) -> Driver:
         def wrap(model: nn.Module) -> Any:
@@ -181,6 +202,8 @@ class Subject:
         except BaseException as error:
             raise StrategyError.of(f"in step {step} ({self.observer.phase})", error) from error
         self._record("weight", step)
+        if step == 0 and not self.journal.has_moved("weight", -1, 0) and not self.journal.holds("gradient", 0):
+            self.journal.note("untouched", True)
         self._record_optimizer_state(step)
         self.journal.write("loss", step=step, value=loss, at=time.monotonic())
 
@@ -212,6 +235,8 @@ class Subject:
         self._phase("forward", micro, quiet=quiet)
         with self.workload.watching(lambda name, buffer: self._saw(step, micro, name, buffer)):
             output = self.driver.forward(*inputs)
+        if not isinstance(output, torch.Tensor):
+            raise TypeError(f"the wrapped model returned a {type(output).__name__}; the model itself returns a Tensor")
         if step == 0 and micro == 0:
             self._record("weight", -1)  # what the first forward used: the latest moment to be equal
         return self.workload.loss(output, target) / self.scenario.num_micro_batches
@@ -251,6 +276,18 @@ class Subject:
             for key, value in sorted(state.get(parameter, {}).items()):
                 if isinstance(value, torch.Tensor):
                     self.journal.tensor("optimizer_state", step, f"{name}/{key}", value, keep=False)
+
+
+def own_optimizer(optimizer: Any, asked: type[torch.optim.Optimizer], options: dict[str, Any]) -> str | None:
+    """The name of another of torch's optimizers, or of the one asked for with other options; None: it is what was
+    asked for, or a class of the strategy's own, which has to do the same.
+    """
+    kind = type(optimizer)
+    if not isinstance(optimizer, torch.optim.Optimizer) or getattr(torch.optim, kind.__name__, None) is not kind:
+        return None
+    if kind is asked and all(optimizer.defaults.get(name) == value for name, value in options.items()):
+        return None
+    return kind.__name__
 
 
 class DeliberateError(Exception):

@@ -41,6 +41,14 @@ class EngineDriver(Driver):
         else:
             super().zero_grad(optimizer, set_to_none=set_to_none)
 
+    @property
+    def can_clip(self) -> bool:
+        """An engine may still have gradients to reduce in ``step()``: it clips by itself, where it offers it."""
+        return callable(getattr(self.wrapped, "clip_grad_norm_", None))
+
+    def clip(self, parameters: list[nn.Parameter], max_norm: float) -> None:
+        self.wrapped.clip_grad_norm_(max_norm)
+
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         self.wrapped.step()
 

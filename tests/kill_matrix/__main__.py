@@ -13,12 +13,17 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 
-from tests.kill_matrix.population import everybody
+from tests.kill_matrix.population import Subject, everybody
 from tests.kill_matrix.running import Trial, try_subject
 from tests.kill_matrix.table import page, summary
 from verifier import engine
+from verifier.launcher import Launcher
 
 DELAY_MS = 3.0
 
@@ -31,6 +36,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--delay", type=float, default=0.0, metavar="MS")
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2, help="verifications side by side")
     parser.add_argument("--write", type=Path, help="write the table here")
     words = parser.parse_args()
     chosen = [
@@ -44,19 +50,29 @@ def main() -> int:
     rounds = [(words.world_size, words.seed, words.delay)]
     if words.repeat > 1:
         rounds = [(2 + n % 3, words.seed + n, DELAY_MS * (n % 2)) for n in range(words.repeat)]
-    trials: list[Trial] = []
     begun = time.monotonic()
-    with engine.start_launcher("local") as launcher:
-        for world_size, seed, delay_ms in rounds:
-            for subject in chosen:
-                trial = try_subject(subject, launcher, world_size=world_size, seed=seed, delay_ms=delay_ms)
-                trials.append(trial)
-                _tell(trial)
+    work = [(subject, *conditions) for conditions in rounds for subject in chosen]
+    with ExitStack() as stack, ThreadPoolExecutor(words.jobs) as pool:
+        launchers = SimpleQueue[Launcher]()
+        for _ in range(words.jobs):
+            launchers.put(stack.enter_context(engine.start_launcher("local")))
+        trials = list(pool.map(partial(_try, launchers), work))
     print(summary(trials))
     print(f"{len(trials)} verifications in {time.monotonic() - begun:.0f} s")
     if words.write:
         engine.write_atomically(words.write, page(trials))
     return 0 if all(trial.as_expected for trial in trials) else 1
+
+
+def _try(launchers: SimpleQueue[Launcher], work: tuple[Subject, int, int, float]) -> Trial:
+    subject, world_size, seed, delay_ms = work
+    launcher = launchers.get()
+    try:
+        trial = try_subject(subject, launcher, world_size=world_size, seed=seed, delay_ms=delay_ms)
+    finally:
+        launchers.put(launcher)
+    _tell(trial)
+    return trial
 
 
 def _tell(trial: Trial) -> None:

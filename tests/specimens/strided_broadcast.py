@@ -11,7 +11,7 @@ import torch.distributed as dist
 from ddp_core import Contract, DataParallel
 from ddp_core.strategies.naive import Naive
 
-TRIPS = {"LS001", "LS101"}
+TRIPS = {"LS001"}
 CONTRACT = Contract(supports={"holes_in_memory"})
 CAUSE = "no_initial_broadcast"
 

@@ -11,7 +11,8 @@ Catches: a sum where a mean was due, or the reverse; one micro-batch instead of 
 with another parameter's; reads before a collective has finished; parameters averaged instead of gradients; clipping
 before synchronisation; parameters that another rank did not use.
 
-Blind to: what happens after the gradient (the optimizer itself, see LS202), and to parameters whose gradient is zero.
+Blind to: what happens after the gradient (the optimizer itself, see LS202); parameters whose gradient is zero; in the
+profiles quick and standard, whose probes are small, mistakes that need more than 8 MB or a hundred parameters.
 
 Seen in the wild: huggingface/picotron#39 (the hook reduces the parameter, not the gradient);
 volcengine/verl#3332 (micro-batch losses not divided); fairseq#494 (divided twice).

@@ -19,17 +19,17 @@ from __future__ import annotations
 
 from verifier.agreement import compare_across_ranks
 from verifier.check import Findings, check
-from verifier.equivalence import blocked_reference, compare_gradients, moves_weights
+from verifier.equivalence import blocked_reference, compare_gradients, own_steps
 from verifier.recording import Recording
-from verifier.updates import compare_final
+from verifier.updates import compare_final, not_judged
 
 
 @check(when=lambda scenario: scenario.uneven)
 def uneven_inputs(recording: Recording) -> Findings:
     if reason := blocked_reference(recording):
         return Findings(blocked=reason)
-    if moves_weights(recording):
-        return Findings(not_claimed="the strategy's own contract moves weights away from the single process's")
+    if reason := own_steps(recording) or not_judged(recording):
+        return Findings(not_claimed=reason)
     if compare_gradients(recording).failures:
         return Findings(blocked="gradients were wrong before any rank ran out of data: see LS201")
     step = recording.scenario.num_steps

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from verifier.agreement import compare_across_ranks
 from verifier.check import Findings, check
-from verifier.equivalence import compare_gradients, moves_weights
+from verifier.equivalence import compare_gradients, own_steps
 from verifier.recording import Recording
 from verifier.updates import compare_weights
 
@@ -28,10 +28,10 @@ def no_sync_restored(recording: Recording) -> Findings:
     assert step is not None
     if _agree(recording, step - 1).failures or any(f.step != step for f in compare_gradients(recording).failures):
         return Findings(blocked="gradients were wrong before there was any exception: see LS201")
-    if not moves_weights(recording) and compare_weights(recording, range(step)).failures:
+    if not own_steps(recording) and compare_weights(recording, range(step)).failures:
         return Findings(blocked="weights were wrong before there was any exception: see LS202")
     findings = _agree(recording, step)
-    if not findings.failures and not moves_weights(recording):
+    if not findings.failures and not own_steps(recording):
         equal = compare_gradients(recording)
         findings.comparisons += equal.comparisons
         findings.failures += equal.failures

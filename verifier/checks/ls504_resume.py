@@ -16,15 +16,15 @@ Remedy: save model and optimizer; load both on every rank, after wrapping.
 from __future__ import annotations
 
 from verifier.check import Findings, check
-from verifier.equivalence import moves_weights
+from verifier.equivalence import own_steps
 from verifier.recording import Recording
-from verifier.updates import compare_weights
+from verifier.updates import compare_weights, not_judged
 
 
 @check(when=lambda scenario: scenario.resume_after is not None)
 def resume(recording: Recording) -> Findings:
-    if moves_weights(recording):
-        return Findings(not_claimed="the strategy's own contract moves weights away from the single process's")
+    if reason := own_steps(recording) or not_judged(recording):
+        return Findings(not_claimed=reason)
     first = recording.scenario.resume_after
     assert first is not None
     if compare_weights(recording, range(first + 1)).failures:

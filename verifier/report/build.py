@@ -13,7 +13,7 @@ from typing import Any
 
 from verifier.diagnosis import CONSEQUENCES
 from verifier.naming import describe
-from verifier.recording import Recording
+from verifier.recording import Recording, last_words
 from verifier.report.model import RankOutcome, Repeat, Report, ScenarioResult
 from verifier.request import Request
 from verifier.scenario import Scenario
@@ -70,7 +70,11 @@ def summarise(report: Report) -> str:
         first = max(found, key=lambda f: (f.cause not in CONSEQUENCES, f.confidence))
         codes = ", ".join(check.code for check in failed)
         return f"{name}: not what one process would have computed ({codes}): {first.explanation}."
-    reasons = report.problems or [f"{c.code}: {c.why}" for c in report.checks if c.why] or ["nothing was compared"]
+    reasons = (
+        report.problems
+        or [f"{c.code}: {c.why}" for c in report.checks if c.why and c.claimed]
+        or ["nothing was compared"]
+    )
     return f"{name}: no verdict: {reasons[0].splitlines()[0]}"
 
 
@@ -143,7 +147,7 @@ def _problems(
         own = [r for r in raised if (recording.ranks[r.rank].outcome or {}).get("error", "own") != "transport"]
         told = told or own or raised
         problems += [
-            f"{result.name}: rank {rank.rank} {rank.status}: {(rank.detail or '').splitlines()[-1]}"
+            f"{result.name}: rank {rank.rank} {rank.status}: {last_words(rank.detail or '')}"
             for rank in told or [rank for rank in result.ranks if rank.status != "completed"]
         ]
     missing = [s.name for s in scenarios if s.name not in {r.name for r in results}]

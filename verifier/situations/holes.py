@@ -15,7 +15,7 @@ SITUATION = Situation(
     workload="holes",
     fields={
         "same_start": False,
-        "judged_by": ("LS001", "LS101"),
+        "judged_by": ("LS001",),
         "small_buckets": True,
         "needs": ("broadcasts_at_start",),
         "only_if_claimed": ("holes_in_memory",),

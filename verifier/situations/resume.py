@@ -1,4 +1,4 @@
-"""Resume: after the first of three steps the run is saved, and fresh replicas go on from what was saved."""
+"""Resume: after the second of four steps the run is saved, and fresh replicas go on from what was saved."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ SITUATION = Situation(
     workload="llama",
     samples_per_micro_batch=2,
     fields={
-        "num_steps": 3,
-        "resume_after": 0,
+        "num_steps": 4,
+        "resume_after": 1,
         "small_buckets": True,
         "needs": ("state_dict", "broadcasts_at_start"),
         "judged_by": ("LS503", "LS504"),

@@ -12,5 +12,10 @@ SITUATION = Situation(
     since="standard",
     workload="llama",
     samples_per_micro_batch=2,
-    fields={"num_micro_batches": 2, "use_no_sync": False, "small_buckets": True, "needs": ("accumulation",)},
+    fields={
+        "num_micro_batches": 2,
+        "use_no_sync": False,
+        "small_buckets": True,
+        "needs": ("accumulation", "two_backwards"),
+    },
 )

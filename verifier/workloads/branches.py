@@ -4,7 +4,9 @@ Legal, and common: a branch taken by the data, an expert, a task head. What is c
 which gradients become ready is not, because autograd visits the last used first. Every wrapper that lets arrival
 order decide what travels together adds up different parameters here.
 
-Used with tagged gradients: the numbers of the forward pass do not matter.
+Used with tagged gradients: the numbers of the forward pass do not matter. Scenarios choose how many branches there are
+and how wide they are: mistakes at the edges of a bucket of 25 MB, or with the hundredth parameter, need models of that
+size.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ from torch import nn
 
 from verifier.workload import Workload
 
+DIRECTIONS = ["north", "east", "south", "west"]
+
 
 class BranchModel(nn.Module):
-    def __init__(self, order: list[str]) -> None:
+    def __init__(self, order: list[str], width: int) -> None:
         super().__init__()
-        self.branches = nn.ModuleDict({name: nn.Linear(6, 6) for name in ("north", "east", "south", "west")})
+        self.branches = nn.ModuleDict({name: nn.Linear(width, width) for name in sorted(order)})
         self.order = order
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -27,13 +31,22 @@ class BranchModel(nn.Module):
 
 class Branches(Workload):
     def model(self, rank: int | None) -> nn.Module:
-        names = ["north", "east", "south", "west"]
-        turn = (rank or 0) % 4
-        return BranchModel(names[turn:] + names[:turn])
+        names = [f"branch_{number}" for number in range(self.scenario.depth)] if self.scenario.depth else DIRECTIONS
+        turn = (rank or 0) % len(names)
+        model = BranchModel(names[turn:] + names[:turn], self.width)
+        return model.double() if self.width > 6 or self.scenario.depth else model  # larger codes need more bits
+
+    @property
+    def width(self) -> int:
+        return self.scenario.width or 6
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step
-        return torch.randn(rows, 6, generator=generator), torch.randn(rows, 6, generator=generator)
+        dtype = torch.float64 if self.width > 6 or self.scenario.depth else torch.float32
+        shape = (rows, self.width)
+        return torch.randn(shape, generator=generator, dtype=dtype), torch.randn(
+            shape, generator=generator, dtype=dtype
+        )
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (output - target).square().mean()

@@ -1,0 +1,14 @@
+"""Evaluation: between two steps every rank runs a forward in evaluation mode, without gradients.
+
+A forward that no backward follows must not leave the wrapper waiting for one, or the next step unsynchronised.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="exact",
+    fields={"num_steps": 2, "evaluate_after": 0, "small_buckets": True},
+)
