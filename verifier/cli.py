@@ -229,10 +229,16 @@ def _started(request: Any, out: Path | None, output: Path | None) -> Iterator[tu
     engine.plan(request)
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"there is no folder '{output.parent}' to write '{output.name}' in.")
+    if output is not None and output.is_dir():
+        raise UsageError(f"'{output}' is a folder. Give the name of a file to write.")
     with contextlib.ExitStack() as stack:
+        folder = out or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-", ignore_cleanup_errors=True))
+        )
         launcher = _early if _early is not None and request.launcher in ("auto", "local") else None
-        launcher = launcher or stack.enter_context(engine.start_launcher(request.launcher))
-        folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-")))
+        if launcher is None:
+            launcher = engine.start_launcher(request.launcher)
+        stack.callback(launcher.close)  # before the folder goes: ranks write into it
         status = stack.enter_context(errors.status("starting ranks")) if errors.is_terminal else None
         yield folder, launcher, status.update if status is not None else None
 

@@ -32,7 +32,7 @@ def renderable(report: Report) -> RenderableType:
     for check in report.checks:
         if check.verdict == "fail":
             parts += ["", *_failed_check(check)]
-        elif check.verdict == "unknown" and check.claimed and not report.problems:
+        elif check.verdict == "unknown" and check.claimed and not report.problems and report.verdict != "fail":
             parts += ["", f"{check.code} {check.name}: {escape(check.why or 'unknown')}"]
     parts += _refused(report) + _incomplete(report)
     for scenario in report.scenarios:
