@@ -37,6 +37,7 @@ class RunSubmission(BaseModel):
     driver: _Name | None = Field(None, description="driver style; null: found by looking")
     fault: _Name | None = Field(None, description="a fault to plant in the strategy, to see it caught")
     seed: int = Field(0, ge=0, lt=2**32)
+    delay_ms: float = Field(0.0, ge=0, le=1000, description="collectives start and finish late by up to this, seeded")
     timeout_s: float = Field(600.0, gt=0, le=86_400, description="seconds for the whole verification")
     priority: int = Field(0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="larger goes first")
     labels: dict[Annotated[str, StringConstraints(min_length=1, max_length=100)], _Name] = Field(
