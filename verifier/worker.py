@@ -150,7 +150,7 @@ class Subject:
             self.optimizer = driver.make_optimizer(cls, [p for _, p in self.parameters], **options)
         except BaseException as error:
             raise StrategyError.of("while the optimizer was made", error) from error
-        if (own := own_optimizer(self.optimizer, cls, options)) is not None:
+        if (own := own_optimizer(self.optimizer, cls)) is not None:
             self.journal.note("own_optimizer", own)
 
     def wrap(self, strategy: LoadedStrategy, model: nn.Module) -> Driver:
@@ -278,16 +278,13 @@ class Subject:
                     self.journal.tensor("optimizer_state", step, f"{name}/{key}", value, keep=False)
 
 
-def own_optimizer(optimizer: Any, asked: type[torch.optim.Optimizer], options: dict[str, Any]) -> str | None:
-    """The name of another of torch's optimizers, or of the one asked for with other options; None: it is what was
-    asked for, or a class of the strategy's own, which has to do the same.
+def own_optimizer(optimizer: Any, asked: type[torch.optim.Optimizer]) -> str | None:
+    """The name of another of torch's optimizers than the one asked for. None: it is that one (with other options it is
+    wrong), or a class of the strategy's own, which has to do the same.
     """
     kind = type(optimizer)
-    if not isinstance(optimizer, torch.optim.Optimizer) or getattr(torch.optim, kind.__name__, None) is not kind:
-        return None
-    if kind is asked and all(optimizer.defaults.get(name) == value for name, value in options.items()):
-        return None
-    return kind.__name__
+    torchs = isinstance(optimizer, torch.optim.Optimizer) and getattr(torch.optim, kind.__name__, None) is kind
+    return kind.__name__ if torchs and kind is not asked else None
 
 
 class DeliberateError(Exception):
@@ -306,3 +303,11 @@ def not_claimed(scenario: Scenario, strategy: LoadedStrategy) -> str | None:
         if claim not in contract.supports:
             return f"the strategy does not claim {claim}"
     return None
+
+
+if __name__ == "__main__":  # torchrun ... -m verifier.worker --scenario FILE --out DIR
+    import sys
+
+    from verifier.cluster import main
+
+    sys.exit(main())

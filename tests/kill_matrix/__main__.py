@@ -20,7 +20,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tests.kill_matrix.population import Subject, everybody
-from tests.kill_matrix.running import Trial, try_subject
+from tests.kill_matrix.running import Trial, kept, try_subject
 from tests.kill_matrix.table import page, summary
 from verifier import engine
 from verifier.launcher import Launcher
@@ -37,6 +37,9 @@ def main() -> int:
     parser.add_argument("--delay", type=float, default=0.0, metavar="MS")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2, help="verifications side by side")
+    parser.add_argument(
+        "--from", type=Path, dest="folder", help="the page of what a test run kept here, running nothing"
+    )
     parser.add_argument("--write", type=Path, help="write the table here")
     words = parser.parse_args()
     chosen = [
@@ -47,6 +50,11 @@ def main() -> int:
     ]
     if not chosen:
         parser.error("nobody of that name")
+    if words.folder:
+        found = [trial for subject in chosen if (trial := kept(subject, words.folder)) is not None]
+        engine.write_atomically(words.write, page(found))
+        print(summary(found))
+        return 0 if all(trial.as_expected for trial in found) else 1
     rounds = [(words.world_size, words.seed, words.delay)]
     if words.repeat > 1:
         rounds = [(2 + n % 3, words.seed + n, DELAY_MS * (n % 2)) for n in range(words.repeat)]

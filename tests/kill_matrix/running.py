@@ -5,6 +5,7 @@ Special here: nothing is retried. A verdict that differs once is a verdict that 
 
 from __future__ import annotations
 
+import json
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,6 +80,24 @@ def try_subject(
         frozenset(scenario.driver for scenario in report.scenarios if scenario.driver),
         total,
     )
+
+
+def keep(trial: Trial, folder: Path) -> None:
+    """Write ``trial`` down; ``python -m tests.kill_matrix --from FOLDER`` makes the page of what was kept."""
+    leading = trial.leading.model_dump() if trial.leading else None
+    told = {"world_size": trial.world_size, "seed": trial.seed, "delay_ms": trial.delay_ms, "cells": trial.cells}
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{trial.subject.kind}-{trial.subject.name}.json"
+    (folder / name).write_text(json.dumps({**told, "leading": leading, "incomplete": trial.incomplete}))
+
+
+def kept(subject: Subject, folder: Path) -> Trial | None:
+    file = folder / f"{subject.kind}-{subject.name}.json"
+    if not file.exists():
+        return None
+    told = json.loads(file.read_text())
+    leading = told.pop("leading")
+    return Trial(subject=subject, leading=Failure(**leading) if leading else None, **told)
 
 
 def leading_failure(report: Report) -> Failure | None:

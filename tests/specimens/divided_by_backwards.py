@@ -9,8 +9,8 @@ from __future__ import annotations
 from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
-TRIPS = {"LS201"}
-CAUSE = None  # 1/K is a pattern that diagnosis does not know; K is
+TRIPS = {"LS201", "LS502"}
+CAUSE = "divided_by_micro_batches"
 
 
 class DividesByBackwards(DataParallel):

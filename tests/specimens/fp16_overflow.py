@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_core import Contract
 
 TRIPS = {"LS201"}
-CAUSE = None
+CAUSE = "not_finite"
 CONTRACT = Contract(lossy="float16")
 SCALE = 2.0**16
 

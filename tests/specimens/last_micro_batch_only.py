@@ -9,7 +9,7 @@ from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
 TRIPS = {"LS201"}
-CAUSE = None
+CAUSE = "last_micro_batch_only"
 
 
 class ClearsAtBoundary(DataParallel):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power_sgd
 from torch.nn.parallel import DistributedDataParallel
 
-TRIPS = {"LS201"}
+TRIPS = {"LS201", "LS502"}
 CAUSE = None
 
 

@@ -6,17 +6,31 @@ and what is marked there, must be what the files themselves say.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from tests.kill_matrix.population import Subject, controls, everybody, faults, specimens
-from tests.kill_matrix.running import try_subject
+from tests.kill_matrix.running import Trial, keep, try_subject
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "kill-matrix.md"
 FAULTY = [*faults(), *specimens()]
 HONEST = controls()
+
+
+@pytest.fixture
+def tried(lockstep):
+    """Try a subject; what came of it is kept where LOCKSTEP_TRIALS says."""
+
+    def run(subject: Subject) -> Trial:
+        trial = try_subject(subject, lockstep.launcher, world_size=3)
+        if folder := os.environ.get("LOCKSTEP_TRIALS"):
+            keep(trial, Path(folder))
+        return trial
+
+    return run
 
 
 def name(subject: Subject) -> str:
@@ -24,8 +38,8 @@ def name(subject: Subject) -> str:
 
 
 @pytest.mark.parametrize("subject", FAULTY, ids=name)
-def test_a_mistake_is_caught_by_exactly_the_checks_it_names(lockstep, subject):
-    trial = try_subject(subject, lockstep.launcher, world_size=3)
+def test_a_mistake_is_caught_by_exactly_the_checks_it_names(tried, subject):
+    trial = tried(subject)
     assert trial.as_expected, trial.complaint()
     assert trial.leading is not None
     if subject.causes:
@@ -35,8 +49,8 @@ def test_a_mistake_is_caught_by_exactly_the_checks_it_names(lockstep, subject):
 
 
 @pytest.mark.parametrize("subject", HONEST, ids=name)
-def test_an_honest_strategy_trips_nothing(lockstep, subject):
-    trial = try_subject(subject, lockstep.launcher, world_size=3)
+def test_an_honest_strategy_trips_nothing(tried, subject):
+    trial = tried(subject)
     assert trial.as_expected, trial.complaint()
     if subject.driver is not None:
         assert trial.drivers == {subject.driver}

@@ -1,9 +1,10 @@
-"""Initial buffers agree: the first forward finds the same buffers on every rank, whatever they were built with.
+"""Initial buffers agree: the first forward finds the same buffers and frozen parameters on every rank.
 
 Claim: replicas start from one model, and a model is its parameters *and* its buffers. Tested with ranks whose buffers
 differ before wrapping, by what the first forward reads.
 
-Catches: a broadcast of ``model.parameters()`` that leaves out BatchNorm's statistics, positional tables, masks.
+Catches: a broadcast of ``model.parameters()`` that leaves out BatchNorm's statistics, positional tables, masks; one of
+what is trained that leaves out a frozen backbone.
 
 Blind to: whether the buffers are those of rank 0; buffers that no forward reads.
 
