@@ -12,7 +12,7 @@ TORCH  := 2.13.0
 OUT    := lockstep-out
 
 .DEFAULT_GOAL := help
-.PHONY: help setup verify test lint bench clean
+.PHONY: help setup verify test lint bench matrix clean
 
 help:            ## what there is
 	@grep -hE '^[a-z]+: .*##|^[a-z]+: *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -39,6 +39,9 @@ lint: $(READY)   ## ruff, mypy, import contracts
 
 bench: $(READY)  ## a quick verification against torchrun's hello, alternating
 	$(BIN)/python benchmarks/cold_start.py
+
+matrix: $(READY) ## all faults, specimens and controls against all checks: docs/kill-matrix.md
+	$(BIN)/python -m tests.kill_matrix --write docs/kill-matrix.md
 
 clean:           ## remove what was made here, .venv included
 	rm -rf $(VENV) $(OUT) lockstep-data build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

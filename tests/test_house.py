@@ -54,6 +54,7 @@ def test_the_core_needs_six_packages_and_no_more():
         "ray",
         "frameworks",
         "mpi",
+        "bench",
         "yelp",
         "dev",
     }
