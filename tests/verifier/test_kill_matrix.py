@@ -1,8 +1,8 @@
 """The kill matrix holds: every fault and specimen is caught by exactly the checks it names, no control trips anything.
 
 Special here: it runs what ``python -m tests.kill_matrix`` runs, and holds the page in docs/ to it: who is in the page,
-and what is marked there, must be what the files themselves say. All rows take a quarter of an hour, so every third is run
-here, and all of them with LOCKSTEP_ALL_ROWS=1 (``make matrix``).
+and what is marked there, must be what the files themselves say. All rows take a quarter of an hour, so every third is
+run here, and all of them with LOCKSTEP_ALL_ROWS=1 (``make matrix``).
 """
 
 from __future__ import annotations
