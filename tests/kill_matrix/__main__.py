@@ -20,7 +20,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tests.kill_matrix.population import Subject, everybody
-from tests.kill_matrix.running import Trial, kept, try_subject
+from tests.kill_matrix.running import Trial, keep, kept, try_subject
 from tests.kill_matrix.table import page, summary
 from verifier import engine
 from verifier.launcher import Launcher
@@ -40,6 +40,7 @@ def main() -> int:
     parser.add_argument(
         "--from", type=Path, dest="folder", help="the page of what a test run kept here, running nothing"
     )
+    parser.add_argument("--keep", type=Path, help="write trials here, and do not repeat those that are there already")
     parser.add_argument("--write", type=Path, help="write the table here")
     words = parser.parse_args()
     chosen = [
@@ -64,7 +65,7 @@ def main() -> int:
         launchers = SimpleQueue[Launcher]()
         for _ in range(words.jobs):
             launchers.put(stack.enter_context(engine.start_launcher("local")))
-        trials = list(pool.map(partial(_try, launchers), work))
+        trials = list(pool.map(partial(_try, launchers, words.keep), work))
     print(summary(trials))
     print(f"{len(trials)} verifications in {time.monotonic() - begun:.0f} s")
     if words.write:
@@ -72,13 +73,17 @@ def main() -> int:
     return 0 if all(trial.as_expected for trial in trials) else 1
 
 
-def _try(launchers: SimpleQueue[Launcher], work: tuple[Subject, int, int, float]) -> Trial:
+def _try(launchers: SimpleQueue[Launcher], folder: Path | None, work: tuple[Subject, int, int, float]) -> Trial:
     subject, world_size, seed, delay_ms = work
+    if folder is not None and (before := kept(subject, folder)) is not None:
+        return before
     launcher = launchers.get()
     try:
         trial = try_subject(subject, launcher, world_size=world_size, seed=seed, delay_ms=delay_ms)
     finally:
         launchers.put(launcher)
+    if folder is not None:
+        keep(trial, folder)
     _tell(trial)
     return trial
 

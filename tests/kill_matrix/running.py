@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.kill_matrix.population import Subject
 from verifier import engine
-from verifier.diagnosis import CONSEQUENCES
 from verifier.launcher import Launcher
+from verifier.report.build import tells_most
 from verifier.report.model import Report
 from verifier.request import Request
 from verifier.verdict import Failure
@@ -103,4 +103,4 @@ def kept(subject: Subject, folder: Path) -> Trial | None:
 def leading_failure(report: Report) -> Failure | None:
     """The failure that the report's summary tells of: the surest that is not a mere consequence."""
     failures = [failure for check in report.checks for failure in check.failures]
-    return max(failures, key=lambda f: (f.cause not in CONSEQUENCES, f.confidence), default=None)
+    return max(failures, key=tells_most, default=None)

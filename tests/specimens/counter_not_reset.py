@@ -12,8 +12,8 @@ from torch import nn
 
 from ddp_core import Contract
 
-TRIPS = {"LS101", "LS201"}  # LS504: from the second step on, resumed or not
-CAUSE = "resumed_differently"
+TRIPS = {"LS101", "LS201"}
+CAUSE = "replicas_diverged"
 CONTRACT = Contract(disclaims={"sparse_gradients"})
 
 

@@ -14,8 +14,8 @@ from torch import nn
 
 from ddp_core import Contract
 
-TRIPS = {"LS101", "LS201"}  # the last two: wrong from the second step on in any case
-CAUSE = "resumed_differently"
+TRIPS = {"LS101", "LS201"}
+CAUSE = "replicas_diverged"
 CONTRACT = Contract(disclaims={"sparse_gradients"})
 
 

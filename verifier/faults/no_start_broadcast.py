@@ -13,7 +13,7 @@ from verifier.fault import fault
 
 
 @fault(
-    trips={"LS001"},
+    trips={"LS001", "LS002"},
     cause="no_initial_broadcast",
     applies_to=("bucketed", "naive", "flat", "hook", "async_hook"),
 )

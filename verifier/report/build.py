@@ -17,7 +17,7 @@ from verifier.recording import Recording, last_words
 from verifier.report.model import RankOutcome, Repeat, Report, ScenarioResult
 from verifier.request import Request
 from verifier.scenario import Scenario
-from verifier.verdict import CheckResult, combine
+from verifier.verdict import CheckResult, Failure, combine
 
 MAX_TIMELINE = 400
 
@@ -57,6 +57,12 @@ def build_report(
     return report
 
 
+def tells_most(failure: Failure) -> tuple[bool, bool, float]:
+    """What to lead with: a cause before a consequence, a consequence before what nothing explains."""
+    named = failure.cause is not None
+    return named and failure.cause not in CONSEQUENCES, named, failure.confidence
+
+
 def summarise(report: Report) -> str:
     """One sentence: the verdict, and the most telling reason for it."""
     name, world_size = report.strategy["as_typed"], report.request["world_size"]
@@ -67,7 +73,7 @@ def summarise(report: Report) -> str:
         failed = [check for check in report.checks if check.verdict == "fail"]
         # Divergence is what a wrong gradient leads to: told first only where nothing explains it.
         found = [f for check in failed for f in check.failures]
-        first = max(found, key=lambda f: (f.cause not in CONSEQUENCES, f.confidence))
+        first = max(found, key=tells_most)
         codes = ", ".join(check.code for check in failed)
         return f"{name}: not what one process would have computed ({codes}): {first.explanation}."
     reasons = (

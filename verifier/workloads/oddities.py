@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from verifier.workload import Workload
+from verifier.workload import Workload, saw
 
 
 class OddModel(nn.Module):
@@ -33,6 +33,7 @@ class OddModel(nn.Module):
         self.frozen.requires_grad_(False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        saw("frozen.0.weight", self.frozen[0].weight)
         hidden = self.frozen(self.embedding(x))
         hidden = self.twice(self.twice(hidden))
         hidden = hidden + (self.twin_a + self.twin_b)  # autograd hands one tensor to both
