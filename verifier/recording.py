@@ -201,6 +201,7 @@ def last_words(detail: str) -> str:
     lines = detail.splitlines()
     frames = [place for place, line in enumerate(lines) if line.startswith("  ")]
     message = " ".join(line.strip() for line in lines[frames[-1] + 1 if frames else -1 :] if line.strip())
+    message = message or next((line.strip() for line in reversed(lines) if line.strip()), "")
     return message if len(message) <= 300 else message[:297] + "..."
 
 

@@ -53,7 +53,8 @@ def main() -> int:
         parser.error("nobody of that name")
     if words.folder:
         found = [trial for subject in chosen if (trial := kept(subject, words.folder)) is not None]
-        engine.write_atomically(words.write, page(found))
+        absent = [subject for subject in chosen if kept(subject, words.folder) is None]
+        engine.write_atomically(words.write, page(found, absent))
         print(summary(found))
         return 0 if all(trial.as_expected for trial in found) else 1
     rounds = [(words.world_size, words.seed, words.delay)]

@@ -21,12 +21,15 @@ ranks did not come to their end), - not claimed or refused, empty: passes.
 """
 
 
-def page(trials: Sequence[Trial]) -> str:
+def page(trials: Sequence[Trial], absent: Sequence[Subject] = ()) -> str:
     faulty = [t for t in trials if t.subject.faulty]
     honest = [t for t in trials if not t.subject.faulty]
     parts = [HEAD.format(world_size=trials[0].world_size), summary(trials), ""]
     parts += [f"## Faults and specimens ({len(faulty)})", "", *_rows(faulty, with_source=True), ""]
     parts += [f"## Honest controls ({len(honest)})", "", *_rows(honest, with_source=False), ""]
+    if absent:
+        names = ", ".join(f"{subject.kind} {subject.name}" for subject in absent)
+        parts += [f"## Not in this table yet ({len(absent)})", "", f"{names}.", ""]
     return "\n".join(parts)
 
 

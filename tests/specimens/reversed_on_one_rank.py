@@ -10,7 +10,7 @@ import torch.distributed as dist
 from ddp_core import Contract
 
 TRIPS = {"LS101", "LS201", "LS301"}
-CAUSE = "bucket_contents_differ"
+CAUSE = {"collectives_differ", "bucket_contents_differ", "another_parameters_gradient"}
 CONTRACT = Contract(disclaims={"unused_parameters", "sparse_gradients"})
 
 

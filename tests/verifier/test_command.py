@@ -38,7 +38,7 @@ def test_pass_fail_and_the_table(command):
         (["bucketed", "-n", "3", "--workload", "digits"], "do not divide by 3. Choose a world size of 1, 2, 4"),
         (["bucketed", "--fault", "skiped_bucket"], "Did you mean 'skipped_bucket'?"),
         (["flat", "--fault", "skipped_bucket"], "cannot be planted in flat"),
-        (["bucketed", "--check", "LS202"], "There is no check 'LS202'. Did you mean 'LS201'?"),
+        (["bucketed", "--check", "LS209"], "There is no check 'LS209'. Did you mean 'LS20"),
         (["bucketed", "--workload", "digit"], "Did you mean 'digits'?"),
         (["bucketed", "--driver", "nativ"], "Did you mean 'native'?"),
         (["bucketed", "--launcher", "locl"], "Did you mean 'local'?"),

@@ -42,6 +42,8 @@ def redundant_reduction(recording: Recording) -> Findings:
     if not recording.scenario.tagged:
         for rank in recording.ranks:
             findings.failures += _weigh(recording, rank, findings)
+        if not findings.comparisons and recording.complete:
+            findings.not_claimed = "no reduction was seen"
         return findings
     if book is None:
         findings.blocked = "the parameters were not recorded"
