@@ -46,7 +46,7 @@ def redundant_reduction(recording: Recording) -> Findings:
             findings.not_claimed = "no reduction was seen"
         return findings
     if book is None:
-        findings.blocked = "the parameters were not recorded"
+        findings.not_claimed = "tags were rounded on their way: what they name cannot be read"
         return findings
     for rank in recording.ranks:
         findings.failures += _count(recording, rank, book, findings)
