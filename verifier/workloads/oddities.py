@@ -33,7 +33,7 @@ class OddModel(nn.Module):
         self.frozen.requires_grad_(False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        saw("frozen.0.weight", self.frozen[0].weight)
+        saw("frozen.0.weight", next(self.frozen.parameters()))
         hidden = self.frozen(self.embedding(x))
         hidden = self.twice(self.twice(hidden))
         hidden = hidden + (self.twin_a + self.twin_b)  # autograd hands one tensor to both
