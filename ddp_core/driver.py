@@ -34,6 +34,7 @@ class Driver:
 
     style: ClassVar[str] = "native"
     specificity: ClassVar[int] = 0  # of the styles that fit, the highest wins
+    wraps_forward: ClassVar[bool] = True  # False: the model runs bare, and nobody could synchronise buffers before it
 
     def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
         if model is None:  # made by itself: it does the wrapping, too

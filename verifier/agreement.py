@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from verifier.check import Findings
 from verifier.comparison import odd_ones_out
+from verifier.diagnosis import CONSEQUENCES, SEEN_ONLY
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 
@@ -48,7 +49,7 @@ def compare_across_ranks(
                 expected=f"digest {digests[standard][:16]}",
                 observed=f"digest {digests[rank][:16]}",
                 cause=cause,
-                confidence=1.0,
+                confidence=SEEN_ONLY if cause in CONSEQUENCES else 1.0,
                 explanation=explain(rank, standard, name) + among,
                 hint=hint,
             )

@@ -14,14 +14,12 @@ import argparse
 import faulthandler
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
+from verifier.launcher import STACK_SIGNAL
 from verifier.scenario import Scenario
-
-STACK_SIGNAL = signal.SIGUSR2
 
 
 def main(words: list[str] | None = None) -> int:

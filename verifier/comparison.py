@@ -66,19 +66,20 @@ def _real(values: np.ndarray) -> np.ndarray:
     return np.stack((values.real, values.imag), axis=-1) if values.dtype.kind == "c" else values
 
 
-def bound_exact(magnitude: float, world_size: int) -> float:
-    """0 where dividing by the world size and multiplying by its float32 reciprocal agree; else a rounding bound.
-
-    torch's DDP multiplies by 1/W, which is inexact for W = 7, 13, 14, 15, ... Then each of W terms is rounded twice
-    and W - 1 additions once each: at most (W + 1) unit roundoffs of ``magnitude``, the largest mean over ranks of
-    the absolute local gradients (Higham, "Accuracy and Stability of Numerical Algorithms", section 4.2).
-    """
-    return 0.0 if reciprocal_is_exact(world_size) else (world_size + 1) * 2.0**-24 * magnitude
-
-
 UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "complex64": 2.0**-24} | dict.fromkeys(
     ("float64", "complex128"), 2.0**-53
 )
+
+
+def bound_exact(magnitude: float, world_size: int, dtype: str = "float32") -> float:
+    """0 where dividing by the world size and multiplying by its rounded reciprocal agree; else a rounding bound.
+
+    torch's DDP multiplies by 1/W, which is inexact in float32 for W = 7, 13, 14, 15, ... Then each of W terms is
+    rounded twice and W - 1 additions once each: at most (W + 1) unit roundoffs of ``magnitude``, the largest mean over
+    ranks of the absolute local gradients (Higham, "Accuracy and Stability of Numerical Algorithms", section 4.2).
+    """
+    exact = reciprocal_is_exact(world_size, dtype)
+    return 0.0 if exact else (world_size + 1) * UNIT_ROUNDOFF[dtype] * magnitude
 
 
 def bound_of_mean(magnitude: np.ndarray, world_size: int, dtype: str) -> np.ndarray:
@@ -107,9 +108,10 @@ def bound_float64(expected: np.ndarray) -> float:
     return FLOAT64_BOUND * max(largest, 1e-30)
 
 
-def reciprocal_is_exact(world_size: int) -> bool:
-    """Does ``(n * W) * fl32(1 / W)`` always round back to n?  It does if fl32(1/W)*W is within 2**-25 of 1."""
-    return abs(Fraction(float(np.float32(1) / np.float32(world_size))) * world_size - 1) <= Fraction(1, 2**25)
+def reciprocal_is_exact(world_size: int, dtype: str = "float32") -> bool:
+    """Does ``(n * W) * fl(1 / W)`` always round back to n?  It does if fl(1/W) * W is within half a roundoff of 1."""
+    kind = np.float32 if dtype == "float32" else np.float64
+    return abs(Fraction(float(kind(1) / kind(world_size))) * world_size - 1) <= Fraction(UNIT_ROUNDOFF[dtype]) / 2
 
 
 def odd_ones_out(digests: Mapping[int, str]) -> tuple[list[int], bool]:

@@ -26,10 +26,15 @@ def holds_poison(values: np.ndarray) -> bool:
     return bool(((bits | kind[0](QUIET[kind[0]])) == kind[1]).any())
 
 
-# What a wrong gradient leads to: told first only where nothing explains it.
-CONSEQUENCES = frozenset(
-    {"replicas_diverged", "optimizer_state_diverged", "resumed_differently", "update_differs", "unfinished_work"}
+# What is seen and not why: told first only where nothing explains it, the more telling ones before the others.
+CONSEQUENCES = (
+    "update_differs",
+    "resumed_differently",
+    "unfinished_work",
+    "optimizer_state_diverged",
+    "replicas_diverged",
 )
+SEEN_ONLY = 0.5  # the confidence in a consequence: that it is there is certain, that it is the reason is not
 
 
 @dataclass(frozen=True)
@@ -251,6 +256,22 @@ def _partly_averaged(e: GradientEvidence) -> Cause | None:
     return None
 
 
+def _rescaled(e: GradientEvidence) -> Cause | None:
+    """A multiple of the right gradient that no count explains: the direction is right, the length is not."""
+    square = float(np.vdot(e.expected, e.expected).real)
+    if e.clipped or square == 0 or np.count_nonzero(e.expected) < 3:
+        return None
+    factor = float(np.vdot(e.expected, e.observed).real) / square
+    if factor == 0 or not _close(e.observed, e.expected * factor):
+        return None
+    return Cause(
+        "rescaled",
+        0.9,
+        f"every element is {factor:.6g} times what it should be, which is no count of ranks or micro-batches",
+        "look for clipping, a loss scale or a weight that is not the same on every rank",
+    )
+
+
 def _another_parameter(e: GradientEvidence) -> Cause | None:
     if e.contains is None:
         return None
@@ -275,5 +296,6 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     _partly_averaged,
     _another_parameter,
     _rounded,
+    _rescaled,
     _not_finite,
 )

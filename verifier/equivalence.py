@@ -168,8 +168,8 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
     values: np.ndarray = reference.values * scale
     bound: np.ndarray | float
     if is_exact(recording):
-        bound = bound_exact(float(magnitude.max(initial=0.0)), world_size)
-    elif _all_wide(recording):
+        bound = bound_exact(float(magnitude.max(initial=0.0)), world_size, reference.dtype)
+    elif is_wide(recording):
         bound = bound_float64(values)
     else:
         local = list(local_gradients(recording, step, name).values())
@@ -185,7 +185,7 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
     return Expected(values, bound)
 
 
-def _all_wide(recording: Recording) -> bool:
+def is_wide(recording: Recording) -> bool:
     """Is the whole model in float64? One narrow layer blurs the gradients of all layers before it."""
     assert recording.reference is not None
     return all(entry["dtype"] in WIDE for entry in recording.reference.notes.get("parameters", []))

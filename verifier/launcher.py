@@ -6,6 +6,7 @@ what the launcher knows, and they cannot (who was killed, who hung, where each o
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 if TYPE_CHECKING:
     from verifier.scenario import Scenario
 
+STACK_SIGNAL = signal.SIGUSR2  # asks a rank, wherever it runs, to write down where each of its threads stands
 CONTAINING = ("docker",)  # the launchers that keep what runs from this machine, the best first
 
 

@@ -15,11 +15,12 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ddp_core.driver import Driver
 from ddp_core.strategy import Contract
 from verifier import catalogue
 from verifier.errors import OurFault
@@ -76,7 +77,14 @@ class LoadedStrategy:
     wrap: Callable[..., Any]
     options: dict[str, Any]
     contract: Contract
+    declared: bool = True  # False: nobody declared a contract, and this one holds what torch's DDP does
     companions: dict[str, Callable[..., Any]] = field(default_factory=dict)  # called by the loop, by when
+
+    def driven_by(self, driver: Driver) -> LoadedStrategy:
+        """With the claims of nobody's declaring cut down to what ``driver``'s style can do at all."""
+        if self.declared or driver.wraps_forward:
+            return self
+        return replace(self, contract=replace(self.contract, sync_buffers=False))
 
     def contract_dict(self) -> dict[str, Any]:
         """The contract as JSON can hold it: sets as sorted lists."""
@@ -110,7 +118,9 @@ def load_strategy(ref: StrategyRef, folder: Path, *, small_buckets: bool = False
         options.setdefault("bucket_cap_mb", SMALL_BUCKET_CAP_MB)
         if "first_bucket_cap_mb" in inspect.signature(target).parameters:
             options.setdefault("first_bucket_cap_mb", SMALL_BUCKET_CAP_MB / 2)
-    return LoadedStrategy(target, options, _contract(module, target, options), _companions(module, attribute))
+    contract = _contract(module, target, options)
+    companions = _companions(module, attribute)
+    return LoadedStrategy(target, options, contract or Contract(), contract is not None, companions)
 
 
 def _companions(module: ModuleType, attribute: str) -> dict[str, Callable[..., Any]]:
@@ -125,8 +135,8 @@ def _companions(module: ModuleType, attribute: str) -> dict[str, Callable[..., A
     return found
 
 
-def _contract(module: ModuleType, target: Any, options: dict[str, Any]) -> Contract:
-    """What the strategy claims: ``contract(**options)`` or ``CONTRACT`` beside ``wrap``, else torch DDP's claims."""
+def _contract(module: ModuleType, target: Any, options: dict[str, Any]) -> Contract | None:
+    """What the strategy declares: ``contract(**options)`` or ``CONTRACT`` beside ``wrap``; None: nothing."""
     claims = getattr(module, "contract", None)
     if callable(claims):
         try:
@@ -140,9 +150,9 @@ def _contract(module: ModuleType, target: Any, options: dict[str, Any]) -> Contr
                 for c in (claims, getattr(target, "contract", None), getattr(module, "CONTRACT", None))
                 if c is not None
             ),
-            Contract(),
+            None,
         )
-    if not isinstance(claimed, Contract):
+    if claimed is not None and not isinstance(claimed, Contract):
         raise StrategyError(
             "on import",
             f"the contract must be a ddp_core.Contract, for example Contract(average='sum'); got {claimed!r}",

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from verifier.request import StrategyRef
 
+SGD_LR, SGD_MOMENTUM = 0.125, 0.5  # powers of two: exact arithmetic stays exact
+
 
 class Scenario(BaseModel):
     """What every rank is told. The same object goes to the single-process reference."""

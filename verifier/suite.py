@@ -46,15 +46,27 @@ def verdict_of(reports: Mapping[str, Report]) -> Verdict:
 
 
 def table(reports: Mapping[str, Report]) -> Table:
-    """Strategies down, checks across."""
-    grid = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    grid.add_column("strategy", no_wrap=True)
-    for check in next(iter(reports.values())).checks:
-        grid.add_column(f"{check.code} {check.name}", no_wrap=True)
-    grid.add_column("verdict", no_wrap=True)
+    """Strategies down; how many checks passed, and which did not. What passed needs no name, and a line has 80 columns.
+
+    The page made beside it has a column for every check.
+    """
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("strategy", "verdict"):
+        grid.add_column(heading, no_wrap=True)
+    grid.add_column("passed", justify="right")
+    for heading in ("failed", "unknown", "not claimed"):
+        grid.add_column(heading)
     for name, report in reports.items():
-        cells = [Text(c.verdict, COLOURS[c.verdict]) if c.claimed else Text("not claimed") for c in report.checks]
-        grid.add_row(name, *cells, Text(report.verdict, COLOURS[report.verdict]))
+        claimed = [check for check in report.checks if check.claimed]
+        named = {v: " ".join(c.code for c in claimed if c.verdict == v) for v in ("pass", "fail", "unknown")}
+        grid.add_row(
+            name,
+            Text(report.verdict, COLOURS[report.verdict]),
+            str(len(named["pass"].split())),
+            Text(named["fail"], COLOURS["fail"]),
+            Text(named["unknown"], COLOURS["unknown"]),
+            " ".join(check.code for check in report.checks if not check.claimed),
+        )
     return grid
 
 

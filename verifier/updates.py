@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from verifier.check import Findings
-from verifier.comparison import Difference, bound_exact, compare
+from verifier.comparison import UNIT_ROUNDOFF, Difference, bound_exact, compare
 from verifier.equivalence import LOSSY_DRIFT, blocked_reference, contract_of, is_exact, is_lossy, own_steps
 from verifier.recording import RankRecording, Recording, Tensor
+from verifier.scenario import SGD_LR, SGD_MOMENTUM
 from verifier.verdict import Failure
 
 
@@ -116,8 +117,26 @@ def _weight_bound(recording: Recording, step: int, name: str, expected: Tensor) 
     if contract_of(recording).get("average") == "sum":
         return 1e-6 * max(largest, 1.0) * scenario.world_size
     if is_exact(recording):
-        return bound_exact(max(largest, 1.0) * 64 * (step + 1), scenario.world_size)
+        return _exact_weight_bound(recording, step, name, expected.dtype, largest)
     return 1e-10 * max(largest, 1.0) * (step + 1)
+
+
+def _exact_weight_bound(recording: Recording, step: int, name: str, dtype: str, largest: float) -> float:
+    """What rounded gradients move a weight by: each step's bound, summed up by SGD's momentum, and the roundings of the
+    update itself, four a step. 0 where gradients are exact.
+    """
+    assert recording.reference is not None
+    seen = [recording.reference.tensor(what, s, name) for s in range(step + 1) for what in _gradients(recording)]
+    sizes = [float(np.abs(t.values).max(initial=0.0)) for t in seen if t is not None and t.values is not None]
+    magnitude = max(sizes, default=0.0)  # no gradient at all: the parameter was not used
+    gradient = bound_exact(magnitude, recording.scenario.world_size, dtype)
+    if gradient == 0:
+        return 0.0
+    return (step + 1) * (SGD_LR / (1 - SGD_MOMENTUM) * gradient + 4 * UNIT_ROUNDOFF[dtype] * largest)
+
+
+def _gradients(recording: Recording) -> list[str]:
+    return ["gradient", *(f"local_gradient_{rank}" for rank in range(recording.scenario.world_size))]
 
 
 def _weight_failure(recording: Recording, rank: RankRecording, step: int, name: str, difference: Difference) -> Failure:

@@ -27,6 +27,7 @@ from verifier.delay import Delay
 from verifier.journal import Journal, rng_digest
 from verifier.loading import LoadedStrategy, StrategyError, load_strategy
 from verifier.observer import Observer
+from verifier.recording import claims
 from verifier.reference import attach_tags, describe, seed_streams
 from verifier.resuming import resume
 from verifier.scenario import Scenario
@@ -81,13 +82,13 @@ class Subject:
 
     def run(self) -> None:
         strategy = load_strategy(self.scenario.strategy, self.folder, small_buckets=self.scenario.small_buckets)
-        self.journal.note("contract", strategy.contract_dict())
-        if reason := not_claimed(self.scenario, strategy):
-            self.journal.note("not_claimed", reason)
+        if not self._claimed(strategy):
             return
         seed_streams(self.scenario, self.rank)
         self.journal.note("rng_start", rng_digest())
         self.take_over(self.wrap(strategy, self.model))
+        if not self._claimed(strategy.driven_by(self.driver)):
+            return
         if self.scenario.clip_norm is not None and not self.driver.can_clip:
             self.journal.note("not_claimed", "an engine clips by itself, and this one offers no clip_grad_norm_()")
             return
@@ -98,6 +99,13 @@ class Subject:
             self.journal.note("tags_fired", self.tags.num_fired > 0)
         if self.scenario.evaluate:
             self.journal.note("evaluation", self.workload.evaluate(self.model))
+
+    def _claimed(self, strategy: LoadedStrategy) -> bool:
+        self.journal.note("contract", strategy.contract_dict())
+        reason = not_claimed(self.scenario, strategy)
+        if reason is not None:
+            self.journal.note("not_claimed", reason)
+        return reason is None
 
     def _train(self, strategy: LoadedStrategy) -> bool:
         """All steps of the scenario. False: it turned out that the strategy does not claim what it asks."""
@@ -293,14 +301,11 @@ class DeliberateError(Exception):
 
 def not_claimed(scenario: Scenario, strategy: LoadedStrategy) -> str | None:
     """Why ``scenario`` is not for this strategy: it says that it does not do this, or does not say that it does."""
-    contract = strategy.contract
-    if scenario.judged_by is not None and set(scenario.judged_by) <= {"LS102"} and not contract.sync_buffers:
-        return "the strategy declares sync_buffers=False"
     for claim in scenario.needs:
-        if claim in contract.disclaims:
+        if claim in strategy.contract.disclaims:
             return f"the strategy disclaims {claim}"
     for claim in scenario.only_if_claimed:
-        if claim not in contract.supports:
+        if not claims(strategy.contract_dict(), claim):
             return f"the strategy does not claim {claim}"
     return None
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from verifier import catalogue
-from verifier.scenario import Scenario
+from verifier.scenario import SGD_LR, SGD_MOMENTUM, Scenario
 
 Watcher = Callable[[str, torch.Tensor], None]
 
@@ -48,7 +48,7 @@ class Workload(ABC):
         decay = {"weight_decay": self.scenario.weight_decay} if self.scenario.weight_decay else {}
         if self.scenario.optimizer == "adamw":
             return torch.optim.AdamW, {"lr": 1e-3, **decay}
-        return torch.optim.SGD, {"lr": 0.125, "momentum": 0.5, **decay}
+        return torch.optim.SGD, {"lr": SGD_LR, "momentum": SGD_MOMENTUM, **decay}
 
     def change(self, model: nn.Module) -> None:
         """What ``change_after`` does to the bare model under the wrapper; the single process does the same."""

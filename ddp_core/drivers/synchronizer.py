@@ -17,6 +17,7 @@ from ddp_core.driver import Driver
 class SynchronizerDriver(Driver):
     style = "synchronizer"
     specificity = 30
+    wraps_forward = False
 
     def __init__(self, wrapped: Any, model: nn.Module) -> None:
         super().__init__(wrapped, model)

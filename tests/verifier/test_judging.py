@@ -120,7 +120,7 @@ def test_causes():
     assert cause(right * 4, written_in_flight=True) == "written_in_flight"
     assert cause(right + 1) is None  # no name is better than a wrong one
     assert cause(right * [4, 4, 1]) is None
-    assert cause([np.nan, 1, 1], poisoned=False) is None
+    assert cause([np.nan, 1, 1], poisoned=False) == "not_finite"
     poisoned = right.copy()
     poisoned.view(POISON["float64"][0])[1] = POISON["float64"][1]
     found = diagnose(evidence(poisoned, right))

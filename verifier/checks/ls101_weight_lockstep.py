@@ -20,6 +20,7 @@ import numpy as np
 
 from verifier.check import Findings, check
 from verifier.comparison import odd_ones_out
+from verifier.diagnosis import SEEN_ONLY
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 
@@ -76,7 +77,7 @@ def _failure(
         expected=expected,
         observed=observed,
         cause="replicas_diverged",
-        confidence=1.0,
+        confidence=SEEN_ONLY,
         explanation=f"after step {step} rank {rank} holds other bytes of {name} than rank {standard}{among}",
         hint="see LS201 for the gradient behind it, and LS001 for the start",
     )

@@ -16,6 +16,7 @@ Remedy: save model and optimizer; load both on every rank, after wrapping.
 from __future__ import annotations
 
 from verifier.check import Findings, check
+from verifier.diagnosis import SEEN_ONLY
 from verifier.equivalence import own_steps
 from verifier.recording import Recording
 from verifier.updates import compare_weights, not_judged
@@ -31,7 +32,7 @@ def resume(recording: Recording) -> Findings:
         return Findings(blocked="the weights were wrong before the run was resumed: see LS201 and LS202")
     findings = compare_weights(recording, range(first + 1, recording.scenario.num_steps))
     for failure in findings.failures:
-        failure.cause, failure.confidence = "resumed_differently", 0.8
+        failure.cause, failure.confidence = "resumed_differently", SEEN_ONLY
         failure.explanation = (
             f"after resuming, the weights of {failure.parameter} on rank {failure.rank} are not those of a run that "
             "was not interrupted"

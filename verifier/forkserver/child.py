@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 
 from verifier.forkserver.limits import GIB, Limits
+from verifier.launcher import STACK_SIGNAL
 
-STACK_SIGNAL = signal.SIGUSR2
 EXIT_COMPLETED = 0
 EXIT_OUR_FAULT = 70  # EX_SOFTWARE
 REASON = "reason.txt"  # why a process could not go on, in one line

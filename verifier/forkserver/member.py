@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from verifier.forkserver import family
-from verifier.forkserver.child import EXIT_OUR_FAULT, REASON, STACK_SIGNAL
+from verifier.forkserver.child import EXIT_OUR_FAULT, REASON
 from verifier.forkserver.output import Output
+from verifier.launcher import STACK_SIGNAL
 
 STACK_WAIT_S = 2.0  # writing a stack takes a millisecond, where the processors are not fought over
 OUTPUT_SHOWN = 4000

@@ -7,6 +7,7 @@ to a cluster.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,12 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from verifier.forkserver.family import descendants
+from verifier.launcher import STACK_SIGNAL
+
 if TYPE_CHECKING:
     from verifier.scenario import Scenario
 
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 _TAIL_BYTES = 4000
-_STACK_SIGNAL = signal.SIGUSR2
 
 
 class TorchrunLauncher:
@@ -44,8 +47,7 @@ class TorchrunLauncher:
                 start_new_session=True,
             )
             try:
-                ended = None
-                self._job.wait(timeout_s)
+                ended = f"stopped: torchrun ended with exit code {self._job.wait(timeout_s)}"
             except subprocess.TimeoutExpired:
                 ended = f"hung: it had not ended after {timeout_s:.0f} s"
                 _ask_for_stacks(scenario, folder)
@@ -70,17 +72,10 @@ class TorchrunLauncher:
 
 def _kill(job: subprocess.Popen[bytes]) -> None:
     """End torchrun, its ranks (each in a session of torchrun's making) and the reference."""
-    import psutil
-
-    try:
-        family = [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)]
-    except psutil.NoSuchProcess:
-        family = []
-    for process in family:
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            continue
+    family = [job.pid, *(process.pid for process in descendants(job.pid))]
+    for pid in family if job.poll() is None else ():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     job.wait()
 
 
@@ -89,10 +84,8 @@ def _ask_for_stacks(scenario: Scenario, folder: Path) -> None:
 
     for rank in Recording.load(folder).ranks:
         if (pid := rank.notes.get("pid")) is not None and not rank.completed:
-            try:
-                os.kill(pid, _STACK_SIGNAL)
-            except ProcessLookupError:
-                continue
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, STACK_SIGNAL)
     time.sleep(0.3)
 
 

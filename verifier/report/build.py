@@ -57,10 +57,13 @@ def build_report(
     return report
 
 
-def tells_most(failure: Failure) -> tuple[bool, bool, float]:
+def tells_most(failure: Failure) -> tuple[int, float]:
     """What to lead with: a cause before a consequence, a consequence before what nothing explains."""
-    named = failure.cause is not None
-    return named and failure.cause not in CONSEQUENCES, named, failure.confidence
+    if failure.cause is None:
+        return -len(CONSEQUENCES) - 1, failure.confidence
+    if failure.cause in CONSEQUENCES:
+        return -CONSEQUENCES.index(failure.cause) - 1, failure.confidence
+    return 0, failure.confidence
 
 
 def summarise(report: Report) -> str:
@@ -98,6 +101,7 @@ def _scenario_result(recording: Recording) -> ScenarioResult:
         driver=first.notes.get("driver"),
         complete=recording.complete,
         refused=recording.refused,
+        not_claimed=recording.not_claimed,
         seconds=recording.launch.get("seconds", 0.0),
         ranks=outcomes,
         losses=[first.losses[step] for step in sorted(first.losses)],

@@ -41,6 +41,7 @@ class ScenarioResult(_Model):
     driver: str | None = None
     complete: bool
     refused: str | None = Field(None, description="what the strategy said when it refused what it does not claim")
+    not_claimed: str | None = Field(None, description="why the strategy was not put through it, or not to its end")
     seconds: float
     ranks: list[RankOutcome] = Field(default_factory=list)
     losses: list[float] = Field(default_factory=list, description="rank 0's own loss, by step")

@@ -8,4 +8,8 @@ from __future__ import annotations
 
 from verifier.situation import Situation
 
-SITUATION = Situation(since="standard", workload="buffers", fields={"num_steps": 4, "judged_by": ("LS102",)})
+SITUATION = Situation(
+    since="standard",
+    workload="buffers",
+    fields={"num_steps": 4, "judged_by": ("LS102",), "only_if_claimed": ("sync_buffers",)},
+)
