@@ -28,7 +28,7 @@ from typing import Any
 from verifier.containers.framing import FILES
 from verifier.forkserver import family
 from verifier.forkserver.child import die_with_parent, fork
-from verifier.forkserver.limits import Limits
+from verifier.forkserver.limits import GIB, Limits
 from verifier.forkserver.member import Member, take_stacks
 from verifier.forkserver.output import Output
 from verifier.forkserver.warmup import warm_up
@@ -59,6 +59,7 @@ class Station:
         self._looked = self._told_at = 0.0
         self._told: dict[str, Any] = {}
         self._kills = 0
+        self._limits = Limits()
         self._store: int | None = None
 
     def serve(self) -> None:
@@ -94,6 +95,7 @@ class Station:
     def _start(self, scenario: dict[str, Any], members: list[str], port: int, limits: dict[str, Any]) -> None:
         self._folder = Path(tempfile.mkdtemp(dir=RECORDS))
         self._cpu, self._kills = {}, _oom_kills()
+        self._limits = Limits(**limits)
         asked = Scenario.model_validate(scenario)
         scratch = Path(tempfile.mkdtemp())
         for name in members:
@@ -102,7 +104,7 @@ class Station:
             seed = asked.seed if rank is None else asked.seed * 1009 + rank
             foreign = [*self._own, *(member.output.descriptor for member in self._members)]
             folder, body = self._folder / name, partial(_be, asked, rank, port, self._folder / name)
-            pid, printed = fork(folder, name, seed, body, limits=Limits(**limits), scratch=scratch, foreign=foreign)
+            pid, printed = fork(folder, name, seed, body, limits=self._limits, scratch=scratch, foreign=foreign)
             output = Output(printed, folder / "output.txt", int(limits["output_mib"] * 2**20))
             self._members.append(Member(name, folder, pid, output))
 
@@ -150,12 +152,28 @@ class Station:
             elapsed = now - self._looked
             busy = any(p.state in "RD" or p.cpu_s - self._cpu.get(p.pid, p.cpu_s) > BUSY * elapsed for p in processes)
             self._cpu, self._looked = {p.pid: p.cpu_s for p in processes}, now
+            self._hold_to_limits(processes)
         elif all(member.running for member in self._members):
             return
         state = {m.name: [m.progress(), m.running, m.status in (None, 0) and m.completed()] for m in self._members}
         if state != self._told or now - self._told_at > REPEAT_S:
             self._told, self._told_at = state, now
             self._say(state=state, busy=busy)
+
+    def _hold_to_limits(self, processes: list[family.Process]) -> None:
+        """Where no control group does: end everything, and say why, when all together take too much."""
+        limits, excess = self._limits, None
+        memory = sum(p.resident for p in processes) / GIB
+        if len(processes) > limits.num_processes:
+            excess = f"started more than {limits.num_processes} processes"
+        elif limits.memory_gib is not None and memory > limits.memory_gib * len(self._members) + 1:
+            excess = f"used more than {limits.memory_gib * len(self._members):.1f} GiB of memory"
+        if excess is None:
+            return
+        for member in self._members:
+            member.told = f"its container was emptied: its processes {excess}"
+        for pid, status in family.end_descendants(spared=self._store).items():
+            self._note_end(pid, status)
 
     def _end(self, why: str, stacks: bool, most: int) -> None:
         """End what still runs; hand over every member's files, at most ``most`` bytes of each; forget them."""

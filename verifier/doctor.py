@@ -20,6 +20,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from verifier.engine import contained_by
 from verifier.launcher import LaunchError
 
 TIMEOUT_S = 300
@@ -48,6 +49,7 @@ def examine(world_size: int = 2) -> dict[str, Any]:
         "versions": versions(),
         "machine": machine(),
         "engine": engine(),
+        "sent_source": contained_by(),
         **found,
     }
 
@@ -96,7 +98,8 @@ def renderable(found: dict[str, Any]) -> RenderableType:
         facts.add_row(name.replace("_", " "), str(value))
     facts.add_row("devices", ", ".join(found["devices"]) or "no GPU: ranks run on the CPU")
     facts.add_row("backends of torch", ", ".join(found["backends"]))
-    facts.add_row("container engine", found["engine"] or "none: sent source runs with --trust only")
+    facts.add_row("container engine", found["engine"] or "none")
+    facts.add_row("sent source", f"by {found['sent_source']}" if found["sent_source"] else "with --trust only")
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for heading in (f"gloo on {found['world_size']} ranks", "relied on", "answer", "where it is not right"):
         table.add_column(heading, overflow="fold")

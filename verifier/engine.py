@@ -56,17 +56,20 @@ def launcher_for(request: Request) -> str:
     sent = isinstance(request.strategy, Source)
     if not sent or request.launcher in CONTAINING:
         return "local" if request.launcher == "auto" else request.launcher
-    if request.launcher == "auto":
-        for name in CONTAINING:
-            if catalogue.LAUNCHERS.load(name).available():
-                return name
+    if request.launcher == "auto" and (container := contained_by()) is not None:
+        return container
     if not request.trust:
         raise UsageError(
             "source sent along runs only where ranks are contained. Here nothing does: no container engine with the "
-            "image for ranks (docker compose build rank), or another launcher was asked for. "
+            "image for ranks (docker compose build rank) and no bubblewrap, or another launcher was asked for. "
             "If you trust this code with this machine, say so: --trust."
         )
     return "local" if request.launcher == "auto" else request.launcher
+
+
+def contained_by() -> str | None:
+    """The best launcher here that keeps what it runs from this machine; None: there is none."""
+    return next((name for name in CONTAINING if catalogue.LAUNCHERS.load(name).available()), None)
 
 
 def _planned(request: Request) -> list[Scenario]:

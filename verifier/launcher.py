@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from verifier.scenario import Scenario
 
 STACK_SIGNAL = signal.SIGUSR2  # asks a rank, wherever it runs, to write down where each of its threads stands
-CONTAINING = ("docker",)  # the launchers that keep what runs from this machine, the best first
+CONTAINING = ("docker", "bubblewrap")  # the launchers that keep what runs from this machine, the best first
+
+
+def place_of(member: str) -> str:
+    """Where, below a scenario's folder, the recording of "rank 3" or "reference" lies."""
+    return "reference/rank0" if member == "reference" else f"subject/{member.replace(' ', '')}"
 
 
 class LaunchError(RuntimeError):

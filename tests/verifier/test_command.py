@@ -132,7 +132,12 @@ def test_nothing_is_left_when_the_command_is_ended(tmp_path, number):
     (tmp_path / "sleeper.py").write_text(source)
     words = [sys.executable, "-m", "verifier", "verify", "sleeper.py", "-n", "2", "--timeout", "60"]
     process = subprocess.Popen(
-        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)}
+        words,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite run in the background ignores it
     )
     deadline = time.monotonic() + 40
     while len(list(tmp_path.glob("ready-*"))) < 2 and time.monotonic() < deadline:

@@ -50,7 +50,7 @@ def test_command(command):
     document = json.loads(result.stdout)
     assert document["sound"]
     assert document["world_size"] == 3
-    assert {"versions", "machine", "engine", "devices", "backends", "probes"} <= set(document)
+    assert {"versions", "machine", "engine", "sent_source", "devices", "backends", "probes"} <= set(document)
 
 
 def shown(found):

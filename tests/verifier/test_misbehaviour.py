@@ -149,7 +149,7 @@ def test_source_needs_trust_and_stays_with_its_recording(lockstep, tmp_path):
     files = {"mine.py": text, "helper.py": "from ddp_core.strategies.flat import wrap\n"}
     source = Source(files=files, entrypoint="mine:wrap")
     with pytest.raises(UsageError, match="--trust"):
-        engine.plan(Request(strategy=source))
+        engine.plan(Request(strategy=source, launcher="local"))
     report = engine.run(
         Request(strategy=source, world_size=2, profile="quick", trust=True),
         tmp_path / "run",

@@ -25,13 +25,14 @@ class Untrue(Exception):
 
 
 class Frames:
-    """Takes the engine's stream in pieces; gives the container's lines; files go where ``places`` says.
+    """Takes the stream in pieces; gives the container's lines; files go where ``places`` says.
 
-    ``places`` maps a member's name to its folder.
+    ``places`` maps a member's name to its folder. ``framed``: the stream is an engine's, with a header before each
+    piece; else it is the container's own.
     """
 
-    def __init__(self, places: dict[str, Path], most: int) -> None:
-        self.places, self._most = places, most
+    def __init__(self, places: dict[str, Path], most: int, *, framed: bool = True) -> None:
+        self.places, self._most, self._framed = places, most, framed
         self._raw, self._text = bytearray(), bytearray()
         self._file: BinaryIO | None = None
         self._left = 0
@@ -42,6 +43,9 @@ class Frames:
         self.places, self._most, self._taken = places, most, 0
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
+        if not self._framed:
+            yield from self._lines(bytearray(data))
+            return
         self._raw += data
         while len(self._raw) >= _HEADER.size:
             stream, size = _HEADER.unpack_from(self._raw)

@@ -28,7 +28,7 @@ HAND_OVER_S = 60.0  # until all recordings are here
 SILENT_S = 5.0  # a container that says nothing for so long is paused, or its server is
 STALL_S = 30.0
 # Where the verifier lies in a container and here: frames of ours are cut from stacks by that.
-_INSTALLED = re.compile(r'File "[^"\n]*/(?:site|dist)-packages/(?=(?:verifier|ddp_core)/)')
+_INSTALLED = re.compile(r'File "[^"\n]*/(?:site-packages|dist-packages|lockstep)/(?=(?:verifier|ddp_core)/)')
 _OURS = f'File "{Path(__file__).parents[2]}/'.replace("\\", "\\\\")
 _TEXTS = {"signal": 40, "reason": 1000, "board": 2000, "stack": 40_000, "output": 8000}
 

@@ -78,8 +78,8 @@ def bytes_written(pid: int) -> int:
     return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("write_bytes:")), 0)
 
 
-def end_descendants(limit_s: float = 10.0) -> dict[int, int]:
-    """Kill whatever lives below this process until nothing does; return how each child of ours ended, by pid.
+def end_descendants(limit_s: float = 10.0, *, spared: int | None = None) -> dict[int, int]:
+    """Kill whatever lives below this process, but for ``spared``; return how each child of ours ended, by pid.
 
     Gives up when none has ended for ``limit_s``: one that sleeps in the kernel cannot be killed, nor waited for.
     """
@@ -92,7 +92,10 @@ def end_descendants(limit_s: float = 10.0) -> dict[int, int]:
                 moved = time.monotonic()
         except ChildProcessError:
             break
-        for process in descendants(os.getpid()):
+        living = [process for process in descendants(os.getpid()) if process.pid != spared]
+        if not living and spared is not None:
+            break
+        for process in living:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process.pid, signal.SIGKILL)
         time.sleep(0.002)

@@ -36,6 +36,7 @@ class Member:
     connection: socket.socket | None = None
     status: int | None = None  # as waitpid gives it
     ended: str | None = None  # hung, stopped: ended by us, and why
+    told: str | None = None  # why it ended, from whoever ended it
 
     @property
     def running(self) -> bool:
@@ -62,7 +63,7 @@ class Member:
             "ended": self.ended,
             "exit_code": code,
             "signal": signal.Signals(-code).name if code < 0 and not self.ended else None,
-            "reason": reason or None,
+            "reason": self.told or reason or None,
             "board": _text(self.folder / "board").rstrip("\0"),
             "stack": _text(self.folder / "stack.txt") or None,
             "output": _text(self.folder / "output.txt", last=OUTPUT_SHOWN) or None,

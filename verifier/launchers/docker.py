@@ -28,7 +28,7 @@ from verifier.containers.job import Group, Job
 from verifier.containers.limits import ContainerLimits
 from verifier.containers.packing import carried
 from verifier.errors import UsageError
-from verifier.launcher import LaunchError
+from verifier.launcher import LaunchError, place_of
 
 if TYPE_CHECKING:
     from verifier.scenario import Scenario
@@ -96,7 +96,7 @@ class DockerLauncher:
         self._start(scenario)
         self._port += 1  # the last scenario's may not be free yet
         names = [name for group in self._groups for name in group.members]
-        places = {name: folder / _place(name) for name in names}
+        places = {name: folder / place_of(name) for name in names}
         inside = {
             "memory_gib": self._limits.memory_mib / 1024,
             "disk_gib": self._limits.recording_mib / 1024,  # of one file; of all of them its tmpfs has a size
@@ -278,10 +278,6 @@ def _remove_one(client: Any, container: str) -> None:
         client.api.unpause(container)  # a paused one cannot be ended by every engine
     with contextlib.suppress(docker.errors.NotFound, docker.errors.APIError):
         client.api.remove_container(container, force=True, v=True)
-
-
-def _place(name: str) -> str:
-    return "reference/rank0" if name == "reference" else f"subject/{name.replace(' ', '')}"
 
 
 def _image(name: str | None) -> str:
