@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -51,13 +52,30 @@ def fork(
     server = os.getpid()
     ours, theirs = os.pipe()
     pid = os.fork()
-    if pid:
-        os.close(theirs)
-        return pid, ours
+    if not pid:
+        foreign = (ours, *foreign)
+        live(server, folder, name, seed, body, output=theirs, limits=limits, scratch=scratch, foreign=foreign)
+    os.close(theirs)
+    return pid, ours
+
+
+def live(
+    server: int,
+    folder: Path,
+    name: str,
+    seed: int,
+    body: Callable[[], None],
+    *,
+    output: int,
+    limits: Limits,
+    scratch: Path,
+    foreign: Iterable[int] = (),
+) -> NoReturn:
+    """A child's whole life: settle, run ``body``, leave."""
     status = EXIT_OUR_FAULT
     try:
-        _settle(server, folder, name, seed, theirs)
-        for descriptor in (ours, *foreign):
+        _settle(server, folder, name, seed, output)
+        for descriptor in foreign:
             os.close(descriptor)
         os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
         _limit(limits)

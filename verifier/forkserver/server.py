@@ -14,6 +14,7 @@ import selectors
 import shutil
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,11 +27,16 @@ from verifier.forkserver.child import fork
 from verifier.forkserver.limits import Limits, oom_kills
 from verifier.forkserver.member import Member, take_stacks
 from verifier.forkserver.output import Output
-from verifier.forkserver.store import SocketStore, StoreServer
-from verifier.forkserver.warmup import warm_up
+from verifier.forkserver.ranks import be_rank
+from verifier.forkserver.spawned import spawn
+from verifier.forkserver.store import StoreServer
+from verifier.forkserver.warmup import refuse_threads, warm_up
 from verifier.forkserver.watch import TICK_S, Watch
+from verifier.launcher import place_of
 from verifier.scenario import Scenario
 
+# A process that has Apple's libraries loaded cannot be forked safely.
+START_METHOD = os.environ.get("LOCKSTEP_START_METHOD") or ("spawn" if sys.platform == "darwin" else "fork")
 NOBODY_CAN_KILL_S = 10.0  # a process that sleeps in the kernel is not waited for any longer
 
 
@@ -95,37 +101,33 @@ class Server:
         return {"members": [m.describe(out_of_memory=out_of_memory) for m in job.members], "limits": limits._asdict()}
 
     def _start(self, job: Job) -> None:
-        from verifier import reference, worker
-
-        scenario = job.scenario
-        pairs = [socket.socketpair() for _ in range(scenario.world_size)]
-        for rank, (ours, theirs) in enumerate(pairs):
-            folder = job.folder / "subject" / f"rank{rank}"
-            body = partial(_be_rank, worker.run_rank, scenario, rank, theirs, folder)
-            foreign = [end.fileno() for pair in pairs for end in pair if end is not theirs]
-            self._fork(job, f"rank {rank}", folder, scenario.seed * 1009 + rank, body, foreign, ours)
-        folder = job.folder / "reference" / "rank0"
-        foreign = [end.fileno() for pair in pairs for end in pair]
-        self._fork(job, "reference", folder, scenario.seed, partial(reference.run_reference, scenario, folder), foreign)
+        pairs = [socket.socketpair() for _ in range(job.scenario.world_size)]
+        for rank in [*range(job.scenario.world_size), None]:
+            self._start_one(job, rank, pairs)
         for ours, theirs in pairs:
             theirs.close()
             ours.settimeout(TICK_S)  # a rank that stops in the middle of a request does not stop us
             self._selector.register(ours, selectors.EVENT_READ, partial(self._serve_store, job, ours))
 
-    def _fork(
-        self,
-        job: Job,
-        name: str,
-        folder: Path,
-        seed: int,
-        body: Callable[[], None],
-        foreign: list[int],
-        connection: socket.socket | None = None,
-    ) -> None:
-        closing = [*self._own, *foreign, *(member.output.descriptor for member in job.members)]
-        pid, printed = fork(folder, name, seed, body, limits=job.limits, scratch=job.scratch, foreign=closing)
+    def _start_one(self, job: Job, rank: int | None, pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+        """Rank ``rank``; None: the reference."""
+        scenario = job.scenario
+        name = "reference" if rank is None else f"rank {rank}"
+        folder, seed = job.folder / place_of(name), scenario.seed if rank is None else scenario.seed * 1009 + rank
+        ours, theirs = (None, None) if rank is None else pairs[rank]
+        if START_METHOD == "spawn":
+            pid, printed = spawn(folder, name, seed, scenario, rank, theirs, limits=job.limits, scratch=job.scratch)
+        else:
+            from verifier import reference
+
+            body: Callable[[], None] = partial(reference.run_reference, scenario, folder)
+            if rank is not None and theirs is not None:
+                body = partial(be_rank, scenario, rank, theirs, folder)
+            others = [end.fileno() for pair in pairs for end in pair if end is not theirs]
+            foreign = [*self._own, *others, *(member.output.descriptor for member in job.members)]
+            pid, printed = fork(folder, name, seed, body, limits=job.limits, scratch=job.scratch, foreign=foreign)
         output = Output(printed, folder / "output.txt", int(job.limits.output_mib * 2**20))
-        job.members.append(Member(name, folder, pid, output, connection))
+        job.members.append(Member(name, folder, pid, output, ours))
         self._selector.register(printed, selectors.EVENT_READ, partial(self._read_output, output))
 
     def _watch(self, job: Job) -> None:
@@ -194,20 +196,16 @@ def serve(owner: socket.socket) -> None:
     """Answer jobs, one JSON line each, until ``owner`` closes its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business; it closes the socket
     family.adopt_orphans()
-    warm_up()
+    if START_METHOD == "fork":
+        warm_up()
     server = Server(owner)
     lines = owner.makefile("rw", encoding="utf-8", newline="\n")
     while line := lines.readline():
+        if START_METHOD == "fork":
+            refuse_threads()
         try:
             answer = server.run(json.loads(line))
         except OwnerGone:
             return
         lines.write(json.dumps(answer) + "\n")
         lines.flush()
-
-
-def _be_rank(run: Callable[..., None], scenario: Scenario, rank: int, mine: socket.socket, folder: Path) -> None:
-    # What torchrun would say; strategies read it to choose a device or to print on one rank only.
-    for name, value in (("RANK", rank), ("WORLD_SIZE", scenario.world_size)):
-        os.environ[name] = os.environ["LOCAL_" + name] = str(value)
-    run(scenario, rank, SocketStore(mine), folder)

@@ -10,7 +10,12 @@ from __future__ import annotations
 
 import gc
 import importlib
+import sys
+import threading
 import warnings
+from pathlib import Path
+
+EXIT_CONFIG = 78  # EX_CONFIG
 
 
 def warm_up() -> None:
@@ -18,6 +23,33 @@ def warm_up() -> None:
     _import_and_step()
     gc.freeze()
     gc.enable()
+
+
+def refuse_threads() -> None:
+    """Nothing may be forked beside a thread: the child has the locks that it held, and not the thread to release them.
+
+    Raises SystemExit, with what to do.
+    """
+    names = _threads()
+    if len(names) > 1:
+        print(
+            f"ranks cannot be forked: the fork server has {len(names) - 1} other thread(s): {', '.join(names[1:])}. "
+            "Something that every Python process loads here starts them (sitecustomize, a .pth file, LD_PRELOAD, a "
+            "debugger or profiler). Take it out of the environment, or, slower, set LOCKSTEP_START_METHOD=spawn.",
+            file=sys.stderr,
+            flush=True,
+        )
+        sys.exit(EXIT_CONFIG)
+
+
+def _threads() -> list[str]:
+    """The names of this process's threads, Python's and others, the first one first."""
+    named = {thread.native_id: thread.name for thread in threading.enumerate()}
+    try:
+        ids = sorted(int(path.name) for path in Path("/proc/self/task").iterdir())
+    except OSError:
+        return list(named.values())
+    return [named.get(number) or Path(f"/proc/self/task/{number}/comm").read_text().strip() for number in ids]
 
 
 def _import_and_step() -> None:

@@ -36,6 +36,7 @@ _ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
 }
 MARK = "LOCKSTEP_SERVER"
+EXIT_CONFIG = 78  # the server's, where it refuses to fork; its last words say why
 CONTINUE_EVERY_S = 2.0
 SERVER_GRACE_S = 60.0  # beyond a job's own time: loading torch before the first, ending processes after the last
 
@@ -113,6 +114,8 @@ class LocalLauncher:
             self._server.wait(1)
         code = self._server.poll()
         if code is not None and code >= 0:
+            if code == EXIT_CONFIG:
+                raise LaunchError(self._last_words())
             raise LaunchError(f"the fork server ended unexpectedly:\n{self._last_words()}")
         how = f"was killed by {signal.Signals(-code).name}" if code else "stopped answering"
         self._end_server()

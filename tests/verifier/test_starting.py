@@ -1,0 +1,70 @@
+"""How ranks come to life: forked from one thread alone, or, where that is not safe, as processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from verifier.forkserver import family
+
+SLEEPER = "import time\ndef wrap(model):\n    open('ready-%d' % __import__('os').getpid(), 'w')\n    time.sleep(1e6)\n"
+
+
+def verify(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "verifier", "verify", *words, "--check", "LS002"]  # reads one scenario
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=180)
+
+
+def test_a_thread_in_the_fork_server_is_refused(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import threading, time\n"
+        "threading.Thread(target=time.sleep, args=(999,), daemon=True, name='telemetry').start()\n"
+    )
+    result = verify("bucketed", "-n", "2", PYTHONPATH=str(tmp_path))
+    assert result.returncode == 3
+    assert "the fork server has 1 other thread(s): telemetry." in result.stderr
+    assert "LOCKSTEP_START_METHOD=spawn" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_spawned_ranks_give_the_same_verdicts():
+    right = verify("bucketed", "-n", "2", LOCKSTEP_START_METHOD="spawn")
+    assert right.returncode == 0, right.stdout + right.stderr
+    wrong = verify(
+        "bucketed", "-n", "2", "--fault", "no_start_broadcast", "--check", "LS001", LOCKSTEP_START_METHOD="spawn"
+    )
+    assert wrong.returncode == 1, wrong.stdout + wrong.stderr
+    assert "LS001" in wrong.stdout
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_no_orphans_after_kill_9(tmp_path, method):
+    (tmp_path / "sleeper.py").write_text(SLEEPER)
+    owner = subprocess.Popen(
+        [sys.executable, "-m", "verifier", "verify", "sleeper.py", "-n", "2", "--check", "LS002"],
+        cwd=tmp_path,
+        env={**os.environ, "LOCKSTEP_START_METHOD": method, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 90
+    while len(list(tmp_path.glob("ready-*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    below = family.descendants(owner.pid)
+    assert len(below) >= 3
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    deadline = time.monotonic() + 10
+    while (left := [p for p in below if alive(p)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
+
+
+def alive(process: family.Process) -> bool:
+    now = family.look_at(process.pid)
+    return now is not None and now.state != "Z"
