@@ -35,11 +35,9 @@ def test_a_thread_in_the_fork_server_is_refused(tmp_path):
 def test_spawned_ranks_give_the_same_verdicts():
     right = verify("bucketed", "-n", "2", LOCKSTEP_START_METHOD="spawn")
     assert right.returncode == 0, right.stdout + right.stderr
-    wrong = verify(
-        "bucketed", "-n", "2", "--fault", "no_start_broadcast", "--check", "LS001", LOCKSTEP_START_METHOD="spawn"
-    )
+    wrong = verify("bucketed", "-n", "2", "--fault", "no_start_broadcast", LOCKSTEP_START_METHOD="spawn")
     assert wrong.returncode == 1, wrong.stdout + wrong.stderr
-    assert "LS001" in wrong.stdout
+    assert "LS002" in wrong.stdout
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
