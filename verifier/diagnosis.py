@@ -267,9 +267,16 @@ def _rescaled(e: GradientEvidence) -> Cause | None:
     return Cause(
         "rescaled",
         0.9,
-        f"every element is {factor:.6g} times what it should be, which is no count of ranks or micro-batches",
-        "look for clipping, a loss scale or a weight that is not the same on every rank",
+        f"every element is {factor:.6g} times what it should be, {_as_if(e.world_size, factor)}",
+        "look for a number of ranks that is not the group's, clipping, a loss scale or a weight of a rank's own",
     )
+
+
+def _as_if(world_size: int, factor: float) -> str:
+    counted = world_size / factor
+    if counted > 1.5 and abs(counted - round(counted)) < 1e-6:
+        return f"as if {round(counted)} ranks had been counted where there are {world_size}"
+    return "which is no count of ranks or micro-batches"
 
 
 def _another_parameter(e: GradientEvidence) -> Cause | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
-TRIPS = {"LS001"}
+TRIPS = {"LS001", "LS002"}  # frozen parameters are among what was to be handed out
 CAUSE = "no_initial_broadcast"
 
 

@@ -10,7 +10,7 @@ from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
 TRIPS = {"LS201"}
-CAUSE = None
+CAUSE = "rescaled"
 NUM_DEVICES = 2
 
 
