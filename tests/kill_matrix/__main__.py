@@ -4,6 +4,7 @@
     python -m tests.kill_matrix --only tied --only unused       subjects whose names contain a word
     python -m tests.kill_matrix --repeat 20                     seeds 0 to 19, world sizes 2, 3 and 4 in turn, every
                                                                 second time with the observer's delays
+    python -m tests.kill_matrix --repeat 21 --share 7           the same, a seventh of all in each round, in turn
 
 Exit code 0: all as expected.
 """
@@ -36,6 +37,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--delay", type=float, default=0.0, metavar="MS")
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument(
+        "--share", type=int, default=1, metavar="K", help="each round tries every K-th subject, in turn"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="verifications side by side")
     parser.add_argument(
         "--from", type=Path, dest="folder", help="the page of what a test run kept here, running nothing"
@@ -61,7 +65,8 @@ def main() -> int:
     if words.repeat > 1:
         rounds = [(2 + n % 3, words.seed + n, DELAY_MS * (n % 2)) for n in range(words.repeat)]
     begun = time.monotonic()
-    work = [(subject, *conditions) for conditions in rounds for subject in chosen]
+    share = words.share
+    work = [(subject, *how) for n, how in enumerate(rounds) for subject in chosen[n % share :: share]]
     with ExitStack() as stack, ThreadPoolExecutor(words.jobs) as pool:
         launchers = SimpleQueue[Launcher]()
         for _ in range(words.jobs):
