@@ -28,7 +28,7 @@ RUN_ID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 
 class NotCancellable(Exception):
-    """The run has left the queue; ``state`` says where it is now."""
+    """The run has ended; ``state`` says how."""
 
     def __init__(self, state: str) -> None:
         super().__init__(state)
@@ -105,15 +105,22 @@ class Runs:
             return session.scalars(query).all()
 
     def cancel(self, run_id: str) -> RunRow | None:
-        """Take a run out of the queue. None: there is no such run."""
+        """Nobody wants this run any more: it leaves the queue, or its worker ends it. None: there is no such run."""
         if not RUN_ID.fullmatch(run_id):
             return None
         with self._session() as session, session.begin():
-            self._change(session, RunRow.id == run_id, RunRow.state == "queued", **_ended("cancelled"))
+            unfinished = RunRow.state.in_(("queued", "running"))
+            self._change(session, RunRow.id == run_id, unfinished, **_ended("cancelled"))
             row = session.get(RunRow, run_id)
         if row is not None and row.state != "cancelled":
             raise NotCancellable(row.state)
         return row
+
+    def cancelled(self, run_ids: Sequence[str]) -> list[str]:
+        """Those of ``run_ids`` that were cancelled."""
+        query = sa.select(RunRow.id).where(RunRow.id.in_(run_ids), RunRow.state == "cancelled")
+        with self._session() as session:
+            return list(session.scalars(query))
 
     def claim(self, run_id: str, executor_id: str) -> Claim | None:
         """Begin the next attempt. None: there is nothing (more) to execute."""

@@ -15,6 +15,7 @@ import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 import structlog
@@ -25,19 +26,25 @@ from service.rundir import ERROR, REPORT, Attempt
 from service.runs import Claim, Runs
 from service.settings import Settings
 from service.slots import Slots
+from service.warm import Lent, WarmLaunchers
 from verifier.report.model import Report
 from verifier.request import Request
 
 log = structlog.get_logger()
 # How often runs are looked for that the queue has given up and nobody ended: in sweeps.
 _RECONCILE_EVERY = 15
+CANCEL_S = 0.5  # how often a worker with runs asks whether they are still wanted
 
 
-def execute(request: Request, directory: Path) -> Report:
+class Cancelled(Exception):
+    """The run that was being executed is not wanted any more."""
+
+
+def execute(request: Request, directory: Path, launcher: Any) -> Report:
     """The service's one way into the engine. Imported late: the API must not pay for torch."""
     from verifier import engine
 
-    return engine.run(request, directory)
+    return engine.run(request, directory, launcher=launcher)
 
 
 def reap_containers() -> list[str]:
@@ -59,11 +66,14 @@ class Worker:
         self._runs = Runs(engine)
         self._slots = Slots(settings.slots)
         self._claims: dict[str, Claim] = {}
+        self._lent: dict[str, Lent] = {}
+        self._warm = WarmLaunchers(settings.slots)
         self._stopping = threading.Event()
         self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="run-")
         # Every run takes at least one slot, so there is no use in holding more runs than slots.
         self._consumer = Consumer(engine, self.name, settings.slots, self._body)
         self._pulse = threading.Thread(target=self._beat_and_sweep, name="heartbeat", daemon=True)
+        self._watch = threading.Thread(target=self._end_cancelled, name="cancelled", daemon=True)
 
     @property
     def busy(self) -> bool:
@@ -73,18 +83,21 @@ class Worker:
         heartbeat.beat(self._engine, self.name, self._settings.slots)  # before it can hold anything
         self._consumer.launch()
         self._pulse.start()
+        self._watch.start()
         log.info("worker started", executor=self.name, slots=self._settings.slots)
 
     def stop(self) -> None:
         """Stop without waiting for runs in progress: they are handed back and begin again elsewhere."""
         self._stopping.set()
         self._pulse.join(timeout=5)
+        self._watch.join(timeout=5)
         for claim in list(self._claims.values()):
             if self._runs.release(claim):
                 log.info("run handed back", run=claim.run_id)
         heartbeat.leave(self._engine, self.name)
         self._consumer.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._warm.close()
         log.info("worker stopped", executor=self.name)
 
     async def _body(self, run_id: str) -> None:
@@ -104,6 +117,7 @@ class Worker:
             self._attempt(claim)
         finally:
             del self._claims[run_id]
+            self._lent.pop(run_id, None)
 
     def _attempt(self, claim: Claim) -> None:
         attempt = Attempt(self._settings.runs_dir, claim.run_id, claim.attempt)
@@ -111,14 +125,38 @@ class Worker:
             if attempt.published_report.exists():  # its worker died between publishing and saying so
                 report = Report.model_validate_json(attempt.published_report.read_text(encoding="utf-8"))
             else:
-                report = execute(claim.request, attempt.begin())
+                with self._warm.lend(claim.request) as lent:
+                    self._lent[claim.run_id] = lent
+                    report = execute(claim.request, attempt.begin(), lent.launcher)
+                    if lent.ended:
+                        raise Cancelled
                 attempt.publish(REPORT, report.to_json())
         except Exception:
-            self._failed(claim, attempt, traceback.format_exc())
+            if self._was_cancelled(claim):
+                attempt.discard()
+            else:
+                self._failed(claim, attempt, traceback.format_exc())
         else:
             # Outside the try: a database that is away is no fault of the run; the queue repeats the step.
             ours = self._runs.finish(claim, report.verdict, report.summary)
             log.info("run finished", run=claim.run_id, verdict=report.verdict, kept=ours)
+
+    def _was_cancelled(self, claim: Claim) -> bool:
+        lent = self._lent.get(claim.run_id)
+        return lent is not None and lent.ended
+
+    def _end_cancelled(self) -> None:
+        """End the ranks of runs that were cancelled while they run here. Asks nothing while nothing runs."""
+        while not self._stopping.wait(CANCEL_S):
+            running = dict(self._lent)
+            try:
+                cancelled = self._runs.cancelled(list(running)) if running else []
+            except Exception:  # the database may be away for a while
+                log.exception("looking for cancelled runs failed")
+                continue
+            for run_id in cancelled:
+                log.info("run cancelled", run=run_id)
+                running[run_id].end()
 
     def _failed(self, claim: Claim, attempt: Attempt, error: str) -> None:
         if self._stopping.is_set():

@@ -49,13 +49,13 @@ def get_run(run_id: str, context: ContextOf) -> Run:
 
 @router.post("/{run_id}/cancel", responses=declare(404, 409, 422))
 def cancel_run(run_id: str, context: ContextOf) -> Run:
-    """Take a run out of the queue. Repeating it is harmless."""
+    """Take a run out of the queue, or end it where it runs: its ranks are gone within two seconds. Repeating it is
+    harmless."""
     try:
         row = context.runs.cancel(run_id)
     except NotCancellable as error:
-        remedy = "It ends by itself within its timeout_s." if error.state == "running" else "It has ended."
-        detail = f"Run {run_id} is {error.state}; only a queued run can be cancelled. {remedy}"
-        raise Problem(HTTPStatus.CONFLICT, "run-not-queued", detail) from None
+        detail = f"Run {run_id} is {error.state}; only a queued or running run can be cancelled. It has ended."
+        raise Problem(HTTPStatus.CONFLICT, "run-ended", detail) from None
     if row is None:
         raise no_such_run(run_id)
     return Run.model_validate(row)

@@ -34,6 +34,8 @@ def run(request: Any, out_dir: Path, *, progress: Any = None, launcher: Any = No
     time.sleep(options.get("seconds", 0))
     while options.get("hold") and not Path(os.environ["STUB_LOG"] + ".go").exists():
         time.sleep(0.02)
+        if launcher is not None and launcher.closed:
+            raise RuntimeError("the launcher was closed under it")
     if options.get("boom"):
         raise RuntimeError("the engine broke")
     note("end", out_dir.name)
@@ -46,6 +48,24 @@ def run(request: Any, out_dir: Path, *, progress: Any = None, launcher: Any = No
     )
 
 
+def launcher_for(request: Any) -> str:
+    return "local"
+
+
+class Launcher:
+    """Ends the run that holds it when it is closed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def start_launcher(name: str = "auto") -> Launcher:
+    return Launcher()
+
+
 def note(what: str, attempt: str) -> None:
     if path := os.environ.get("STUB_LOG"):
         handle = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
@@ -56,7 +76,8 @@ def note(what: str, attempt: str) -> None:
 def module() -> types.ModuleType:
     """This, as ``verifier.engine``."""
     stub = types.ModuleType("verifier.engine")
-    stub.plan, stub.run = plan, run  # type: ignore[attr-defined]
+    for function in (plan, run, launcher_for, start_launcher):
+        setattr(stub, function.__name__, function)
     return stub
 
 

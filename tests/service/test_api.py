@@ -217,16 +217,21 @@ def test_an_errored_run_has_no_report_but_says_why(client: Any, settings: Settin
     assert client.get(f"/runs/{run_id}/report").json()["type"] == "urn:lockstep:no-report"
 
 
-def test_a_queued_run_can_be_cancelled_once_it_runs_it_cannot(client: Any, settings: Settings) -> None:
-    first, second = submit(client).json()["id"], submit(client).json()["id"]
+def test_a_run_can_be_cancelled_until_it_has_ended(client: Any, settings: Settings) -> None:
+    first, second, third = (submit(client).json()["id"] for _ in range(3))
     for _ in range(2):
         answer = client.post(f"/runs/{first}/cancel")
         assert (answer.status_code, answer.json()["state"]) == (200, "cancelled")
-    assert Runs(connect(settings.database)).claim(first, "tester") is None
-    assert Runs(connect(settings.database)).claim(second, "tester") is not None
-    refused = client.post(f"/runs/{second}/cancel")
+    runs = Runs(connect(settings.database))
+    assert runs.claim(first, "tester") is None
+    claim = runs.claim(second, "tester")
+    assert client.post(f"/runs/{second}/cancel").json()["state"] == "cancelled"
+    assert runs.cancelled([first, second, third]) == [first, second]
+    assert not runs.finish(claim, "pass", "too late")
+    execute(settings, third)
+    refused = client.post(f"/runs/{third}/cancel")
     assert refused.status_code == 409
-    assert "running" in refused.json()["detail"]
+    assert "finished" in refused.json()["detail"]
     assert client.post(f"/runs/{new_run_id()}/cancel").status_code == 404
 
 

@@ -58,3 +58,31 @@ def test_ranks_do_not_outlive_the_service(start: Callable[..., Any], number: int
     tree = psutil.Process(service.process.pid)
     service.until(lambda: len(tree.children(recursive=True)) > 1, "ranks")
     assert service.end(number) == (-number if number == signal.SIGKILL else 0)  # and sees that they are all gone
+
+
+def test_a_running_run_that_is_cancelled_is_gone_within_two_seconds(start: Callable[..., Any]) -> None:
+    service = start("--port", "0", engine="real").ready()
+    tree = psutil.Process(service.process.pid)
+    run_id = service.http.post("/runs", json={**SUBMISSION, "profile": "thorough"}).json()["id"]
+    service.until(lambda: len(tree.children(recursive=True)) > 3, "ranks")
+    ranks = tree.children(recursive=True)
+    assert service.http.post(f"/runs/{run_id}/cancel").json()["state"] == "cancelled"
+    _, left = psutil.wait_procs(ranks, timeout=2)
+    assert left == []
+    service.until(lambda: not list((service.data_dir / "runs" / ".work").glob("*")), "its folder is gone")
+    assert service.http.get(f"/runs/{run_id}").json()["state"] == "cancelled"
+    after = service.http.post("/runs", json=SUBMISSION).json()["id"]
+    assert service.wait(after)["verdict"] == "pass"
+    assert service.end() == 0
+
+
+def test_the_fork_server_is_kept_for_the_next_run(start: Callable[..., Any]) -> None:
+    service = start("--port", "0", engine="real").ready()
+    tree = psutil.Process(service.process.pid)
+    servers = []
+    for _ in range(2):
+        service.wait(service.http.post("/runs", json=SUBMISSION).json()["id"])
+        servers.append([child.pid for child in tree.children()])
+    assert servers[0] == servers[1]
+    assert len(servers[0]) == 1
+    assert service.end() == 0
