@@ -17,7 +17,7 @@ from service import problems
 from service.context import Context
 from service.db import connect
 from service.queue import Producer
-from service.routes import catalogue, health, reports, runs
+from service.routes import catalogue, events, health, reports, runs
 from service.runs import Runs
 from service.settings import Settings
 
@@ -43,7 +43,7 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.context = context
-    for group in (runs, reports, catalogue, health):
+    for group in (runs, events, reports, catalogue, health):
         app.include_router(group.router)
     problems.install(app)
     return app

@@ -1,4 +1,4 @@
-"""The database: the service's own two tables, and the engine that everything (DBOS too) goes through.
+"""The database: the service's own tables, and the engine that everything (DBOS too) goes through.
 
 Special here: our tables lie in the same database as DBOS's, so that a run and its place in the queue are written
 in one transaction. SQLite is put into WAL mode by us, with immediate write transactions and a long busy timeout:
@@ -65,6 +65,19 @@ class RunRow(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class EventRow(Base):
+    """Something that happened to a run (``events.py``). Its number is the id of the event in a stream."""
+
+    __tablename__ = "events"
+    __table_args__ = (sa.Index("ix_events_run_id_id", "run_id", "id"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    run_id: Mapped[str] = mapped_column(sa.String(36), sa.ForeignKey("runs.id", ondelete="CASCADE"))
+    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    kind: Mapped[str] = mapped_column(sa.String(16))
+    text: Mapped[str] = mapped_column(sa.String(300))
 
 
 class ExecutorRow(Base):

@@ -154,7 +154,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         reference = {"schema": {"$ref": "#/components/schemas/ProblemBody"}}
         for operation in (o for path in document["paths"].values() for o in path.values()):
             for response in operation["responses"].values():
-                if response.get("content", {}).get("application/json") == reference:
+                if reference in response.get("content", {}).values():  # as a stream's type, where there is one
                     response["content"] = {MEDIA_TYPE: reference}
         app.openapi_schema = document
     return app.openapi_schema

@@ -19,6 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from service import events
 from service.db import RunRow
 from verifier.request import Request
 
@@ -84,6 +85,7 @@ class Runs:
         with self._session() as session, session.begin():
             session.add(row)
             session.flush()
+            events.record(session, row.id, events.STATE, "queued")
             enqueue(session, row)
         return row
 
@@ -110,7 +112,7 @@ class Runs:
             return None
         with self._session() as session, session.begin():
             unfinished = RunRow.state.in_(("queued", "running"))
-            self._change(session, RunRow.id == run_id, unfinished, **_ended("cancelled"))
+            self._change(session, run_id, unfinished, **_ended("cancelled"))
             row = session.get(RunRow, run_id)
         if row is not None and row.state != "cancelled":
             raise NotCancellable(row.state)
@@ -127,7 +129,7 @@ class Runs:
         with self._session() as session, session.begin():
             begun = self._change(
                 session,
-                RunRow.id == run_id,
+                run_id,
                 RunRow.state.in_(("queued", "running")),
                 RunRow.attempt < MAX_ATTEMPTS,
                 state="running",
@@ -157,7 +159,7 @@ class Runs:
         """Nobody will execute this run any more."""
         with self._session() as session, session.begin():
             unfinished = RunRow.state.in_(("queued", "running"))
-            return self._change(session, RunRow.id == run_id, unfinished, **_ended("errored"), error=error)
+            return self._change(session, run_id, unfinished, **_ended("errored"), error=error)
 
     def unfinished(self) -> list[str]:
         with self._session() as session:
@@ -165,19 +167,33 @@ class Runs:
 
     def _end(self, claim: Claim, **values: Any) -> bool:
         with self._session() as session, session.begin():
-            return self._change(
-                session,
-                RunRow.id == claim.run_id,
-                RunRow.state == "running",
-                RunRow.attempt == claim.attempt,
-                RunRow.executor_id == claim.executor_id,
-                **values,
-            )
+            return self._change(session, claim.run_id, *_held(claim), **values)
+
+    def progress(self, claim: Claim, text: str) -> None:
+        """Tell how far the execution has come, if it is still this claim's."""
+        with self._session() as session, session.begin():
+            held = sa.select(RunRow.id).where(*_held(claim))
+            if session.scalar(held) is not None:
+                events.record(session, claim.run_id, events.PROGRESS, text)
 
     @staticmethod
-    def _change(session: Session, *where: sa.ColumnElement[bool], **values: Any) -> bool:
-        result = session.execute(sa.update(RunRow).where(*where).values(**values))
-        return bool(result.rowcount)  # type: ignore[attr-defined]
+    def _change(session: Session, run_id: str, *where: sa.ColumnElement[bool], **values: Any) -> bool:
+        """Change the run if it is as ``where`` says, and record the event of its new state with it."""
+        result = session.execute(sa.update(RunRow).where(RunRow.id == run_id, *where).values(**values))
+        changed = bool(result.rowcount)  # type: ignore[attr-defined]
+        if changed:
+            events.record(session, run_id, events.STATE, values["state"])
+        return changed
+
+
+def _held(claim: Claim) -> tuple[sa.ColumnElement[bool], ...]:
+    """Is the run still being executed by whoever holds ``claim``?"""
+    return (
+        RunRow.id == claim.run_id,
+        RunRow.state == "running",
+        RunRow.attempt == claim.attempt,
+        RunRow.executor_id == claim.executor_id,
+    )
 
 
 def _ended(state: str) -> dict[str, Any]:

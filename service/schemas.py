@@ -92,6 +92,16 @@ class Run(RunSummary):
     executor_id: str | None = Field(description="the worker that executes, or executed, it")
 
 
+class Event(BaseModel):
+    """Something that happened to a run."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    kind: Literal["state", "progress"]
+    text: str = Field(description="the new state, or how far the execution has come", examples=["running"])
+    at: datetime
+
+
 class RunPage(BaseModel):
     runs: list[RunSummary]
     next_cursor: str | None = Field(description="pass it as `cursor` for the next page; null: this is the last")

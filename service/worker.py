@@ -13,14 +13,18 @@ import secrets
 import socket
 import threading
 import traceback
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 
 from service import heartbeat
+from service.events import Throttle
 from service.queue import Consumer
 from service.rundir import ERROR, REPORT, Attempt
 from service.runs import Claim, Runs
@@ -40,11 +44,11 @@ class Cancelled(Exception):
     """The run that was being executed is not wanted any more."""
 
 
-def execute(request: Request, directory: Path, launcher: Any) -> Report:
+def execute(request: Request, directory: Path, launcher: Any, progress: Callable[[str], None]) -> Report:
     """The service's one way into the engine. Imported late: the API must not pay for torch."""
     from verifier import engine
 
-    return engine.run(request, directory, launcher=launcher)
+    return engine.run(request, directory, launcher=launcher, progress=progress)
 
 
 def reap_containers() -> list[str]:
@@ -127,7 +131,7 @@ class Worker:
             else:
                 with self._warm.lend(claim.request) as lent:
                     self._lent[claim.run_id] = lent
-                    report = execute(claim.request, attempt.begin(), lent.launcher)
+                    report = execute(claim.request, attempt.begin(), lent.launcher, self._teller(claim))
                     if lent.ended:
                         raise Cancelled
                 attempt.publish(REPORT, report.to_json())
@@ -140,6 +144,16 @@ class Worker:
             # Outside the try: a database that is away is no fault of the run; the queue repeats the step.
             ours = self._runs.finish(claim, report.verdict, report.summary)
             log.info("run finished", run=claim.run_id, verdict=report.verdict, kept=ours)
+
+    def _teller(self, claim: Claim) -> Callable[[str], None]:
+        throttle = Throttle()
+
+        def tell(text: str) -> None:
+            if throttle.lets_through():
+                with suppress(SQLAlchemyError):  # a database that is away is no reason to stop
+                    self._runs.progress(claim, text)
+
+        return tell
 
     def _was_cancelled(self, claim: Claim) -> bool:
         lent = self._lent.get(claim.run_id)

@@ -7,11 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from service.db import Base, connect
-from service.migrate import is_current, migrate
+from service.events import after
+from service.migrate import alembic_config, is_current, migrate
 from service.runs import Runs
 from service.settings import Settings, load_settings
 from verifier.errors import UsageError
@@ -67,3 +69,22 @@ def test_many_writers_at_once_do_not_lock_each_other_out(settings: Settings) -> 
 
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(write, range(40)))) == 40
+
+
+def test_rows_of_the_first_version_are_kept(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    engine = connect(settings.database)
+    with engine.begin() as connection:
+        config = alembic_config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.exec_driver_sql(
+            "INSERT INTO runs (id, state, strategy, world_size, request, labels, priority, attempt, created_at) VALUES "
+            "('01a2000d-25ea-7749-9c70-1ca827bfcb37', 'queued', 'naive', 2, '{}', '{}', 0, 0, '2026-01-01 00:00:00')"
+        )
+    migrate(settings, engine)
+    runs = Runs(engine)
+    assert runs.get("01a2000d-25ea-7749-9c70-1ca827bfcb37").strategy == "naive"
+    assert runs.cancel("01a2000d-25ea-7749-9c70-1ca827bfcb37").state == "cancelled"
+    assert [row.text for row in after(engine, "01a2000d-25ea-7749-9c70-1ca827bfcb37", 0)] == ["cancelled"]
+    engine.dispose()

@@ -1,0 +1,55 @@
+"""``/runs/{id}/events``: what happens to a run as it happens, by Server-Sent Events.
+
+Special here: the stream is read from the database, whichever worker writes there, and an event's id is its row's: a
+client that was cut off sends ``Last-Event-ID``, as browsers do by themselves, and misses nothing. The stream ends with
+the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from service import events
+from service.context import ContextOf
+from service.problems import declare, no_such_run
+from service.schemas import Event
+
+router = APIRouter(prefix="/runs", tags=["runs"])
+POLL_S = 0.25
+FINAL = ("finished", "cancelled", "errored")
+
+
+def known(run_id: str, context: ContextOf) -> str:
+    """``run_id``, if there is such a run; asked before the stream begins, while there can still be another answer."""
+    if context.runs.get(run_id) is None:
+        raise no_such_run(run_id)
+    return run_id
+
+
+@router.get("/{run_id}/events", response_class=EventSourceResponse, responses=declare(404, 422))
+async def stream_events(
+    run_id: Annotated[str, Depends(known)],
+    context: ContextOf,
+    last_event_id: Annotated[
+        int, Header(ge=0, le=2**53, description="go on after this event; 0: from the beginning")
+    ] = 0,
+) -> AsyncIterator[ServerSentEvent]:
+    """Events `state` (queued, running, finished, cancelled, errored) and `progress`, until the run has ended."""
+    last = last_event_id
+    while True:
+        found = await asyncio.to_thread(events.after, context.engine, run_id, last)
+        for row in found:
+            last = row.id
+            yield ServerSentEvent(data=Event.model_validate(row).model_dump(mode="json"), event=row.kind, id=str(last))
+            if row.kind == events.STATE and row.text in FINAL:
+                return
+        if not found:
+            run = await asyncio.to_thread(context.runs.get, run_id)
+            if run is None or run.state in FINAL:  # taken up after the end, or a run from before there were events
+                return
+            await asyncio.sleep(POLL_S)
