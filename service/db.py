@@ -47,6 +47,7 @@ class RunRow(Base):
         sa.CheckConstraint("(state = 'finished') = (verdict IS NOT NULL)", name="verdict"),
         sa.Index("ix_runs_state_id", "state", "id"),
         sa.Index("ix_runs_verdict_id", "verdict", "id"),
+        sa.Index("ix_runs_idempotency_key", "idempotency_key", unique=True),
     )
 
     id: Mapped[str] = mapped_column(sa.String(36), primary_key=True)
@@ -59,6 +60,7 @@ class RunRow(Base):
     request: Mapped[dict[str, Any]] = mapped_column(sa.JSON)
     labels: Mapped[dict[str, str]] = mapped_column(sa.JSON)
     priority: Mapped[int]
+    idempotency_key: Mapped[str | None] = mapped_column(sa.String(200))
     # Who executes it, and for which time: only the pair that began a run may end it.
     attempt: Mapped[int]
     executor_id: Mapped[str | None] = mapped_column(sa.String(100))

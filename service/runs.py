@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from service import events
@@ -25,6 +26,7 @@ from verifier.request import Request
 
 # A run whose worker dies again and again is probably what kills it.
 MAX_ATTEMPTS = 5
+_SUBMITTED = ("request", "labels", "priority")
 RUN_ID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 
@@ -34,6 +36,14 @@ class NotCancellable(Exception):
     def __init__(self, state: str) -> None:
         super().__init__(state)
         self.state = state
+
+
+class KeyInUse(Exception):
+    """The idempotency key belongs to the run ``run_id``, which was another submission."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(run_id)
+        self.run_id = run_id
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,21 @@ def name_of_strategy(request: Request) -> str:
     return strategy.entrypoint if strategy.kind != "file" else f"{strategy.path}:{strategy.attribute}"
 
 
+def _row(request: Request, labels: dict[str, str], priority: int, key: str | None) -> RunRow:
+    return RunRow(
+        id=new_run_id(),
+        state="queued",
+        strategy=name_of_strategy(request),
+        world_size=request.world_size,
+        request=request.model_dump(mode="json"),
+        labels=labels,
+        priority=priority,
+        idempotency_key=key,
+        attempt=0,
+        created_at=datetime.now(UTC),
+    )
+
+
 class Runs:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -68,26 +93,44 @@ class Runs:
         return Session(self._engine, expire_on_commit=False)
 
     def add(
-        self, request: Request, labels: dict[str, str], priority: int, enqueue: Callable[[Session, RunRow], None]
+        self,
+        request: Request,
+        labels: dict[str, str],
+        priority: int,
+        enqueue: Callable[[Session, RunRow], None],
+        *,
+        key: str | None = None,
     ) -> RunRow:
-        """Store a run and put it into the queue in the same transaction: both happen, or neither."""
-        row = RunRow(
-            id=new_run_id(),
-            state="queued",
-            strategy=name_of_strategy(request),
-            world_size=request.world_size,
-            request=request.model_dump(mode="json"),
-            labels=labels,
-            priority=priority,
-            attempt=0,
-            created_at=datetime.now(UTC),
-        )
-        with self._session() as session, session.begin():
-            session.add(row)
-            session.flush()
-            events.record(session, row.id, events.STATE, "queued")
-            enqueue(session, row)
+        """Store a run and put it into the queue in the same transaction: both happen, or neither.
+
+        With a ``key`` that a run has already, that run is returned, and nothing is added.
+
+        Raises:
+            KeyInUse: it is another submission's.
+        """
+        row = _row(request, labels, priority, key)
+        if (before := self._with_key(row)) is not None:
+            return before
+        try:
+            with self._session() as session, session.begin():
+                session.add(row)
+                session.flush()
+                events.record(session, row.id, events.STATE, "queued")
+                enqueue(session, row)
+        except IntegrityError:  # the same submission came twice at once
+            if (before := self._with_key(_row(request, labels, priority, key))) is None:
+                raise
+            return before
         return row
+
+    def _with_key(self, row: RunRow) -> RunRow | None:
+        if row.idempotency_key is None:
+            return None
+        with self._session() as session:
+            found = session.scalar(sa.select(RunRow).where(RunRow.idempotency_key == row.idempotency_key))
+        if found is not None and any(getattr(found, part) != getattr(row, part) for part in _SUBMITTED):
+            raise KeyInUse(found.id)
+        return found
 
     def get(self, run_id: str) -> RunRow | None:
         if not RUN_ID.fullmatch(run_id):  # not every database takes every string

@@ -5,11 +5,11 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 
 from service.context import ContextOf
 from service.problems import Problem, declare, no_such_run
-from service.runs import NotCancellable
+from service.runs import KeyInUse, NotCancellable
 from service.schemas import Run, RunPage, RunQuery, RunSubmission, RunSummary
 from service.submission import accept
 
@@ -17,14 +17,35 @@ router = APIRouter(prefix="/runs", tags=["runs"])
 
 
 @router.post("", status_code=202, responses=declare(400, 422))
-def submit_run(submission: RunSubmission, request: Request, response: Response, context: ContextOf) -> Run:
+def submit_run(
+    submission: RunSubmission,
+    request: Request,
+    response: Response,
+    context: ContextOf,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            min_length=1,
+            max_length=200,
+            pattern=r"^[\x21-\x7e]+$",
+            description="a name of your own for this submission: sent again with the same one, it is the same run",
+        ),
+    ] = None,
+) -> Run:
     """Queue a verification. What cannot be carried out is refused here (422), and nothing is queued."""
-    row = context.runs.add(
-        accept(submission, context.settings),
-        submission.labels,
-        submission.priority,
-        lambda session, row: context.producer.enqueue(session, row.id, row.priority),
-    )
+    try:
+        row = context.runs.add(
+            accept(submission, context.settings),
+            submission.labels,
+            submission.priority,
+            lambda session, row: context.producer.enqueue(session, row.id, row.priority),
+            key=idempotency_key,
+        )
+    except KeyInUse as error:
+        detail = f"Idempotency-Key '{idempotency_key}' belongs to run {error.run_id}, which was another submission."
+        raise Problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY, "idempotency-key-in-use", f"{detail} Choose a new one."
+        ) from None
     response.headers["Location"] = str(request.app.url_path_for("get_run", run_id=row.id))
     return Run.model_validate(row)
 
