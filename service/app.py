@@ -16,6 +16,7 @@ import ddp_core
 from service import problems
 from service.context import Context
 from service.db import connect
+from service.keys import Keys
 from service.queue import Producer
 from service.routes import catalogue, events, health, reports, runs
 from service.runs import Runs
@@ -26,7 +27,7 @@ DESCRIPTION = "Do N replicas compute what one process would have computed? Submi
 
 def create_app(settings: Settings) -> FastAPI:
     engine = connect(settings.database)
-    context = Context(settings, engine, Runs(engine), Producer(engine))
+    context = Context(settings, engine, Runs(engine), Producer(engine), Keys(engine))
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import sqlalchemy as sa
 from fastapi import Depends, Request
 
+from service.keys import Keys
 from service.queue import Producer
 from service.runs import Runs
 from service.settings import Settings
@@ -19,6 +20,7 @@ class Context:
     engine: sa.Engine
     runs: Runs
     producer: Producer
+    keys: Keys
 
 
 def _context(request: Request) -> Context:

@@ -82,6 +82,20 @@ class EventRow(Base):
     text: Mapped[str] = mapped_column(sa.String(300))
 
 
+class KeyRow(Base):
+    """An API key (``keys.py``), of which only a hash is kept."""
+
+    __tablename__ = "api_keys"
+    __table_args__ = (sa.CheckConstraint("scope IN ('read','submit','admin')", name="scope"),)
+
+    id: Mapped[str] = mapped_column(sa.String(16), primary_key=True)
+    name: Mapped[str] = mapped_column(sa.String(100))
+    scope: Mapped[str] = mapped_column(sa.String(16))
+    hash: Mapped[str] = mapped_column(sa.String(64))
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
 class ExecutorRow(Base):
     """A worker process's heartbeat (``heartbeat.py``)."""
 

@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 
 from verifier.errors import UsageError
 
+GUARDED = (401, 403)  # of every route that may ask for a key
 MEDIA_TYPE = "application/problem+json"
 log = structlog.get_logger()
 
@@ -90,7 +91,8 @@ def _answer(request: Request, problem: Problem, headers: dict[str, str] | None =
 
 async def _problem(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, Problem)
-    return _answer(request, error)
+    challenge = {"WWW-Authenticate": "Bearer"} if error.status == HTTPStatus.UNAUTHORIZED else None
+    return _answer(request, error, challenge)
 
 
 async def _usage(request: Request, error: Exception) -> JSONResponse:

@@ -23,6 +23,7 @@ from sqlalchemy.exc import DBAPIError
 
 from service.app import create_app
 from service.db import connect
+from service.keys import Keys
 from service.log import configure_logging
 from service.migrate import migrate
 from service.settings import Settings, load_settings
@@ -57,6 +58,12 @@ def run_worker(data_dir: Path | str | None = None, slots: int | None = None) -> 
     with _signals(stop.set), _executing(settings, engine, True):
         print(f"Lockstep worker, {settings.slots} slots. Data: {settings.data_dir}", file=sys.stderr, flush=True)
         stop.wait()
+
+
+def keys_of(data_dir: Path | str | None = None) -> Keys:
+    """The API keys of the service whose data lies there."""
+    configure_logging()
+    return Keys(prepare(load_settings(data_dir=data_dir)))
 
 
 def prepare(settings: Settings) -> sa.Engine:

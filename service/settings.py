@@ -39,6 +39,9 @@ class Settings(BaseSettings):
     data_dir: Path = Field(Path("lockstep-data"), description="reports, recordings, SQLite file")
     database_url: str | None = Field(None, description="None: an SQLite file in the data directory")
     host: str = "127.0.0.1"
+    published_on: str | None = Field(
+        None, description="in a container: the host's address that the port is published on, as others reach it"
+    )
     port: int = Field(8000, ge=0, le=65535, description="0: any free port")
     slots: int = Field(default_factory=_usable_cpus, ge=1, description="ranks that may run at once here")
     worker: bool = Field(True, description="whether `lockstep serve` also executes runs")

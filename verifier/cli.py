@@ -193,6 +193,37 @@ def worker_(
         _service().run_worker(data_dir=data, slots=slots)
 
 
+keys = typer.Typer(no_args_is_help=True, help="API keys of a service: made, listed and revoked on its own database.")
+app.add_typer(keys, name="keys")
+
+
+@keys.command("add")
+def add_key(
+    name: Annotated[str, typer.Argument(help="whose key it is, or what for")],
+    scope: Annotated[Literal["read", "submit", "admin"], typer.Option(help="what it may do")] = "submit",
+    data: DataOption = None,
+) -> None:
+    """Make a key and print it: it is shown this once."""
+    with _usage_errors():
+        typer.echo(_service().keys_of(data).make(name, scope))
+
+
+@keys.command("list")
+def list_keys(data: DataOption = None) -> None:
+    """The keys there are, without their secrets."""
+    with _usage_errors():
+        for key in _service().keys_of(data).all():
+            state = f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else "valid"
+            typer.echo(f"{key.id}  {key.scope:<6}  {key.created_at:%Y-%m-%d}  {state:<18}  {key.name}")
+
+
+@keys.command("revoke")
+def revoke_key(identity: Annotated[str, typer.Argument(metavar="ID")], data: DataOption = None) -> None:
+    """From now on this key opens nothing."""
+    with _usage_errors():
+        _service().keys_of(data).revoke(identity)
+
+
 def _service() -> Any:
     try:
         from service import serve as module

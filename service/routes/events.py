@@ -15,11 +15,12 @@ from fastapi import APIRouter, Depends, Header
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from service import events
+from service.access import needs
 from service.context import ContextOf
-from service.problems import declare, no_such_run
+from service.problems import GUARDED, declare, no_such_run
 from service.schemas import Event
 
-router = APIRouter(prefix="/runs", tags=["runs"])
+router = APIRouter(prefix="/runs", tags=["runs"], dependencies=[Depends(needs("read"))])
 POLL_S = 0.25
 FINAL = ("finished", "cancelled", "errored")
 
@@ -31,7 +32,7 @@ def known(run_id: str, context: ContextOf) -> str:
     return run_id
 
 
-@router.get("/{run_id}/events", response_class=EventSourceResponse, responses=declare(404, 422))
+@router.get("/{run_id}/events", response_class=EventSourceResponse, responses=declare(404, 422, *GUARDED))
 async def stream_events(
     run_id: Annotated[str, Depends(known)],
     context: ContextOf,

@@ -9,15 +9,16 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import BaseModel, ConfigDict
 
+from service.access import needs
 from service.context import ContextOf
-from service.problems import Problem, declare, no_such_run
+from service.problems import GUARDED, Problem, declare, no_such_run
 from service.rundir import report_path
 from verifier.report.model import Report
 
-router = APIRouter(tags=["reports"])
+router = APIRouter(tags=["reports"], dependencies=[Depends(needs("read"))])
 
 Format = Literal["json", "html", "text", "markdown", "junit"]
 _MEDIA_TYPES: dict[Format, str] = {
@@ -47,7 +48,7 @@ class ReportQuery(BaseModel):
     "/runs/{run_id}/report",
     responses={
         200: {"content": {media: {} for media in _MEDIA_TYPES.values()}, "description": "The report."},
-        **declare(404, 406, 409, 410, 422),
+        **declare(404, 406, 409, 410, 422, *GUARDED),
     },
     response_class=Response,
 )
@@ -67,7 +68,7 @@ def get_report(
     return Response(text, media_type=_MEDIA_TYPES[wanted], headers=_HEADERS)
 
 
-@router.get("/schema/report.json", responses=declare())
+@router.get("/schema/report.json", responses=declare(*GUARDED))
 def report_schema() -> dict[str, Any]:
     """The JSON Schema of a report."""
     return Report.model_json_schema(mode="serialization")

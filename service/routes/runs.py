@@ -5,18 +5,19 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
+from service.access import needs
 from service.context import ContextOf
-from service.problems import Problem, declare, no_such_run
+from service.problems import GUARDED, Problem, declare, no_such_run
 from service.runs import KeyInUse, NotCancellable
 from service.schemas import Run, RunPage, RunQuery, RunSubmission, RunSummary
 from service.submission import accept
 
-router = APIRouter(prefix="/runs", tags=["runs"])
+router = APIRouter(prefix="/runs", tags=["runs"], dependencies=[Depends(needs("read"))])
 
 
-@router.post("", status_code=202, responses=declare(400, 422))
+@router.post("", status_code=202, responses=declare(400, 422, *GUARDED), dependencies=[Depends(needs("submit"))])
 def submit_run(
     submission: RunSubmission,
     request: Request,
@@ -50,7 +51,7 @@ def submit_run(
     return Run.model_validate(row)
 
 
-@router.get("", responses=declare(422))
+@router.get("", responses=declare(422, *GUARDED))
 def list_runs(query: Annotated[RunQuery, Query()], context: ContextOf) -> RunPage:
     """Runs, newest first."""
     # One more than asked for tells whether there is a next page.
@@ -59,7 +60,7 @@ def list_runs(query: Annotated[RunQuery, Query()], context: ContextOf) -> RunPag
     return RunPage(runs=page, next_cursor=page[-1].id if len(rows) > query.limit else None)
 
 
-@router.get("/{run_id}", responses=declare(404, 422))
+@router.get("/{run_id}", responses=declare(404, 422, *GUARDED))
 def get_run(run_id: str, context: ContextOf) -> Run:
     """One run: its state, and the verdict once it is finished."""
     row = context.runs.get(run_id)
@@ -68,7 +69,7 @@ def get_run(run_id: str, context: ContextOf) -> Run:
     return Run.model_validate(row)
 
 
-@router.post("/{run_id}/cancel", responses=declare(404, 409, 422))
+@router.post("/{run_id}/cancel", responses=declare(404, 409, 422, *GUARDED), dependencies=[Depends(needs("submit"))])
 def cancel_run(run_id: str, context: ContextOf) -> Run:
     """Take a run out of the queue, or end it where it runs: its ranks are gone within two seconds. Repeating it is
     harmless."""

@@ -65,7 +65,9 @@ def test_the_default_is_an_api_and_a_worker() -> None:
     assert SERVICES["rank"]["restart"] == "no"
     assert SERVICES["api"]["volumes"] == ["data:/data"] == SERVICES["worker"]["volumes"][:1], "they share the database"
     assert SERVICES["api"]["image"] == SERVICES["worker"]["image"]
-    assert all(port.startswith("127.0.0.1:") for port in SERVICES["api"]["ports"])
+    published_on = "${LOCKSTEP_PUBLISHED_ON:-127.0.0.1}"
+    assert all(port.startswith(f"{published_on}:") for port in SERVICES["api"]["ports"])
+    assert SERVICES["api"]["environment"]["LOCKSTEP_PUBLISHED_ON"] == published_on, "what decides if keys are asked for"
     assert "ports" not in SERVICES["worker"]
 
 
