@@ -24,8 +24,9 @@ from verifier.errors import OurFault
 from verifier.exchanges import EXCHANGES
 from verifier.observer import Call, Observer
 
-_installed: list[Observer] = []
+_observers: list[Observer] = []  # of this process: one, or none yet
 _libraries: list[torch.library.Library] = []  # a registration lives as long as its library object
+_unknown: list[str] = []
 _OURS = torch._C.DispatchKey.BackendSelect
 
 
@@ -129,28 +130,40 @@ def install(observer: Observer) -> None:
     Raises OurFault if torch's operators are not the ones that are known here. Operators that are not known at all go
     unobserved, and the journal says so.
     """
-    assert not _installed, "a process has one observer"
+    assert not _observers, "a process has one observer"
+    prepare()
+    if _unknown:
+        observer.journal.note("unobserved", _unknown)
+    _observers.append(observer)
+
+
+def prepare() -> None:
+    """Stand before torch's operators, letting everything through until there is an observer.
+
+    It takes longer than a small scenario, so the fork server does it once, for all the processes that it forks.
+
+    Raises OurFault as ``install``.
+    """
+    if _libraries:
+        return
     found = {schema.name.removeprefix("c10d::"): schema for schema in _schemas()}
     for name, operator in OPERATORS.items():
         operator.check(name, str(found[name]).removeprefix(f"c10d::{name}") if name in found else "no such operator")
-    unknown = sorted(found.keys() - OPERATORS.keys() - NOT_COLLECTIVES)
-    if unknown:
-        observer.journal.note("unobserved", unknown)
-    _installed.append(observer)
+    _unknown.extend(sorted(found.keys() - OPERATORS.keys() - NOT_COLLECTIVES))
     library = torch.library.Library("c10d", "IMPL")
     _libraries.append(library)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, operator in OPERATORS.items():
-            library.impl(name, _kernel(observer, name, operator, found[name]), _OURS.name, with_keyset=True)
-    _watch_batches(observer)
+            library.impl(name, _kernel(name, operator, found[name]), _OURS.name, with_keyset=True)
+    _watch_batches()
 
 
 def _schemas() -> list[Any]:
     return [schema for schema in torch._C._jit_get_all_schemas() if schema.name.startswith("c10d::")]
 
 
-def _kernel(observer: Observer, name: str, operator: Operator, schema: Any) -> Callable[..., Any]:
+def _kernel(name: str, operator: Operator, schema: Any) -> Callable[..., Any]:
     """The function that stands before operator ``name``."""
     handle = getattr(torch.ops.c10d, name).default
     names = [argument.name for argument in schema.arguments]
@@ -158,8 +171,10 @@ def _kernel(observer: Observer, name: str, operator: Operator, schema: Any) -> C
 
     def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
         below = keys.remove(_OURS)
-        if below.has(torch._C.DispatchKey.Meta):  # a compiler or a fake tensor asks for shapes: nothing is sent
+        # A compiler or a fake tensor asks for shapes: nothing is sent.
+        if not _observers or below.has(torch._C.DispatchKey.Meta):
             return handle.redispatch(below, *args, **kwargs)
+        (observer,) = _observers
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         reads, writes = operator.reads, operator.writes
         if name == "broadcast_" and given["root_rank"] == ProcessGroup.unbox(given["process_group"]).rank():
@@ -231,16 +246,20 @@ def _reduce_name(boxed: Any) -> str:
     return str(ReduceOp.RedOpType(boxed.op())).rpartition(".")[2]
 
 
-def _watch_batches(observer: Observer) -> None:
+def _watch_batches() -> None:
     """NCCL launches what is called between these two as one, and only the end has a Work that can be waited for."""
     start, end = ProcessGroup._start_coalescing, ProcessGroup._end_coalescing
 
     def started(group: ProcessGroup, device: torch.device) -> None:
         start(group, device)  # raises for a backend that has no such thing
-        observer.start_batch(group)
+        for observer in _observers:
+            observer.start_batch(group)
 
     def ended(group: ProcessGroup, device: torch.device) -> Work:
-        return observer.end_batch(group, end(group, device))
+        work = end(group, device)
+        for observer in _observers:
+            work = observer.end_batch(group, work)
+        return work
 
     patched: Iterable[tuple[str, Any]] = (("_start_coalescing", started), ("_end_coalescing", ended))
     for name, function in patched:
