@@ -6,8 +6,8 @@ import torch.distributed as dist
 class MyDDP:
     def __init__(self, model):
         self.model = model
-        for tensor in model.state_dict().values():
-            dist.broadcast(tensor, src=0)
+        for tensor in [*model.parameters(), *model.buffers()]:
+            dist.broadcast(tensor.data, src=0)
 
     def __call__(self, *inputs):
         return self.model(*inputs)

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 import ddp_core
 from service import problems
+from service.access import asks_for_keys
 from service.context import Context
 from service.db import connect
 from service.keys import Keys
@@ -43,7 +44,7 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    app.state.context = context
+    app.state.context, app.state.asks_for_keys = context, asks_for_keys(settings)
     for group in (runs, events, reports, catalogue, health):
         app.include_router(group.router)
     problems.install(app)

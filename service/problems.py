@@ -150,11 +150,14 @@ async def _ours(request: Request, error: Exception) -> JSONResponse:
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document, but with the media type and the body that errors really have."""
+    """FastAPI's document, but with the media type and the body that errors really have, and keys where they are asked
+    for."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         reference = {"schema": {"$ref": "#/components/schemas/ProblemBody"}}
         for operation in (o for path in document["paths"].values() for o in path.values()):
+            if not app.state.asks_for_keys:
+                operation.pop("security", None)
             for response in operation["responses"].values():
                 if reference in response.get("content", {}).values():  # as a stream's type, where there is one
                     response["content"] = {MEDIA_TYPE: reference}

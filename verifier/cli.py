@@ -15,20 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from pydantic import ValidationError
 from rich.console import Console
 
-from verifier import catalogue
-from verifier.errors import UnknownName, UsageError
+from verifier import catalogue, cli_service
+from verifier.errors import UsageError
+from verifier.usage import errors, usage_errors
 
 if TYPE_CHECKING:
     from verifier.launcher import Launcher
 
 ALL = "all"
 EXIT_CODES = {"pass": 0, "fail": 1, "unknown": 3}
-USAGE = 2
-OUR_ERROR = 3
-INTERRUPTED = 130  # what shells report for Ctrl-C; 1 would say that the strategy failed
 
 app = typer.Typer(
     name="lockstep",
@@ -40,7 +37,6 @@ app = typer.Typer(
     "what they do, and shows with evidence whether it is right, and if not where and why.",
     epilog="Exit codes: 0 pass, 1 fail, 2 wrong usage, 3 unknown or our own error.",
 )
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 Format = Literal["text", "json", "junit", "markdown", "html"]
 Plural = Literal["strategies", "checks", "faults", "workloads", "launchers", "situations", "drivers"]
@@ -84,7 +80,7 @@ def verify(
     from verifier.naming import parse_strategy
     from verifier.request import Request
 
-    with _usage_errors():
+    with usage_errors():
         request = Request(
             strategy=parse_strategy("naive" if strategy == ALL else strategy, parse_options(option or [])),
             world_size=world_size,
@@ -120,7 +116,7 @@ def judge(
     """Judge a recording again, without running anything."""
     from verifier import engine
 
-    with _usage_errors():
+    with usage_errors():
         report = engine.judge(run_dir)
     _deliver(report, format, output)
     raise typer.Exit(EXIT_CODES[report.verdict])
@@ -144,7 +140,7 @@ def explain(
     """What a check claims, what a cause means and how to mend it, what a fault or a situation is."""
     from verifier.explain import explain as text_of
 
-    with _usage_errors():
+    with usage_errors():
         typer.echo(text_of(code), nl=False)
 
 
@@ -156,82 +152,13 @@ def doctor(
     """What is here, and what the backend's collectives really do. 0 if what training relies on is right."""
     from verifier import doctor as module
 
-    with _usage_errors():
+    with usage_errors():
         found = module.examine(world_size)
     if format == "json":
         typer.echo(json.dumps(found, indent=1))
     else:
         Console(highlight=False, width=None if sys.stdout.isatty() else 140).print(module.renderable(found))
     raise typer.Exit(0 if found["sound"] else 1)
-
-
-DataOption = Annotated[Path | None, typer.Option(help="where runs and the database are kept [lockstep-data]")]
-
-
-@app.command()
-def serve(
-    host: Annotated[str | None, typer.Option(help="address to listen on [127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(help="port to listen on [8000]; 0: a free one", min=0, max=65535)] = None,
-    data: DataOption = None,
-    worker: Annotated[bool | None, typer.Option("--worker/--no-worker", help="also execute runs")] = None,
-) -> None:
-    """Start the API and a worker: POST /runs, GET /runs/{id}/report.
-
-    What is not given here comes from LOCKSTEP_HOST, LOCKSTEP_PORT and LOCKSTEP_DATA_DIR.
-    """
-    with _usage_errors():
-        _service().serve(host=host, port=port, data_dir=data, worker=worker)
-
-
-@app.command("worker")
-def worker_(
-    data: DataOption = None,
-    slots: Annotated[int | None, typer.Option(help="ranks that may run at once", min=1)] = None,
-) -> None:
-    """Start a worker alone, beside an API that runs elsewhere on the same data."""
-    with _usage_errors():
-        _service().run_worker(data_dir=data, slots=slots)
-
-
-keys = typer.Typer(no_args_is_help=True, help="API keys of a service: made, listed and revoked on its own database.")
-app.add_typer(keys, name="keys")
-
-
-@keys.command("add")
-def add_key(
-    name: Annotated[str, typer.Argument(help="whose key it is, or what for")],
-    scope: Annotated[Literal["read", "submit", "admin"], typer.Option(help="what it may do")] = "submit",
-    data: DataOption = None,
-) -> None:
-    """Make a key and print it: it is shown this once."""
-    with _usage_errors():
-        typer.echo(_service().keys_of(data).make(name, scope))
-
-
-@keys.command("list")
-def list_keys(data: DataOption = None) -> None:
-    """The keys there are, without their secrets."""
-    with _usage_errors():
-        for key in _service().keys_of(data).all():
-            state = f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else "valid"
-            typer.echo(f"{key.id}  {key.scope:<6}  {key.created_at:%Y-%m-%d}  {state:<18}  {key.name}")
-
-
-@keys.command("revoke")
-def revoke_key(identity: Annotated[str, typer.Argument(metavar="ID")], data: DataOption = None) -> None:
-    """From now on this key opens nothing."""
-    with _usage_errors():
-        _service().keys_of(data).revoke(identity)
-
-
-def _service() -> Any:
-    try:
-        from service import serve as module
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith(("service", "verifier", "ddp_core")):
-            raise
-        _refuse(f"the service needs '{error.name}', which is not installed. Try: pip install 'lockstep-ddp[service]'")
-    return module
 
 
 def parse_options(pairs: list[str]) -> dict[str, Any]:
@@ -300,34 +227,7 @@ def _deliver(report: Any, format: Format, output: Path | None) -> None:
         sys.stdout.write(render(report, format))
 
 
-@contextlib.contextmanager
-def _usage_errors() -> Iterator[None]:
-    """One sentence and exit code 2 for their mistakes; a plain word and 3 for ours; 130 for Ctrl-C."""
-    from verifier.launcher import LaunchError
-
-    try:
-        yield
-    except (UsageError, UnknownName) as error:
-        _refuse(str(error))
-    except ValidationError as error:
-        _refuse(
-            "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {e['input']!r})" for e in error.errors())
-        )
-    except KeyboardInterrupt:
-        errors.print("lockstep: stopped; ranks are ended, nothing was kept that was not complete")
-        raise typer.Exit(INTERRUPTED) from None
-    except LaunchError as error:
-        errors.print(f"lockstep: {error}", markup=False)
-        raise typer.Exit(OUR_ERROR) from None
-    except OSError as error:
-        errors.print(f"lockstep: {error.strerror}: {error.filename}", markup=False)
-        raise typer.Exit(OUR_ERROR) from None
-
-
-def _refuse(message: str) -> Any:
-    errors.print(f"lockstep: {message}", markup=False)
-    raise typer.Exit(USAGE)
-
+cli_service.register(app)
 
 _early: Launcher | None = None  # a launcher that is warming up since before this module was imported
 

@@ -12,6 +12,8 @@ from itertools import combinations
 
 import numpy as np
 
+from verifier.narrowing import rounded_to
+
 # The payloads that verifier.observer writes into tensors in flight (kept here too: judging imports no torch).
 POISON = {"float32": (np.uint32, 0x7FC0DEAD), "float64": (np.uint64, 0x7FF80000DEADDEAD)}
 QUIET = {np.uint32: 1 << 22, np.uint64: 1 << 51}  # the bit that arithmetic sets in it and a plain copy does not
@@ -28,6 +30,7 @@ def holds_poison(values: np.ndarray) -> bool:
 
 # What is seen and not why: told first only where nothing explains it, the more telling ones before the others.
 CONSEQUENCES = (
+    "buffers_diverged",
     "update_differs",
     "resumed_differently",
     "unfinished_work",
@@ -60,6 +63,7 @@ class GradientEvidence:
     clipped: bool = False  # the gradient was clipped before it was looked at
     last: Mapping[int, np.ndarray] = field(default_factory=dict)  # the share of each rank's last micro-batch in it
     previous: np.ndarray | None = None  # what this rank's optimizer saw in the step before
+    neighbours: Mapping[str, Mapping[int, np.ndarray]] = field(default_factory=dict)  # others of this shape: as local
     contains: str | None = None  # tagged gradients: what the observed values decode to
 
 
@@ -120,23 +124,14 @@ def _last_micro_batch_only(e: GradientEvidence) -> Cause | None:
 
 def _rounded(e: GradientEvidence) -> Cause | None:
     """Off by no more than roundings to a narrower dtype on the wire: not undeclared compression, but rounding."""
-    if str(e.observed.dtype) not in ("float32", "float64") or len(e.local) < e.world_size or e.clipped:
+    if len(e.local) < e.world_size or e.clipped or (dtype := rounded_to(e.observed, e.expected, e.local)) is None:
         return None
-    if not (np.isfinite(e.observed).all() and e.expected.any()):
-        return None
-    magnitude = np.mean([np.abs(g) for g in e.local.values()], axis=0)
-    error = np.abs(e.observed - e.expected)
-    if np.count_nonzero(error) < max(3, 0.1 * np.count_nonzero(e.expected)):  # roundings are in many places
-        return None
-    for dtype, roundoff in (("float32", 2.0**-24), ("float16", 2.0**-11), ("bfloat16", 2.0**-8)):
-        if dtype != str(e.observed.dtype) and np.all(error <= (e.world_size + 2) * roundoff * magnitude + 2.0**-24):
-            return Cause(
-                "rounded_on_the_wire",
-                0.9,
-                f"the gradient is right but for roundings to {dtype}, which the strategy does not declare",
-                f"reduce in the gradient's own dtype, or declare it: Contract(lossy={dtype!r})",
-            )
-    return None
+    return Cause(
+        "rounded_on_the_wire",
+        0.9,
+        f"the gradient is right but for roundings to {dtype}, which the strategy does not declare",
+        f"reduce in the gradient's own dtype; or, if that loss is meant, declare it: Contract(lossy={dtype!r})",
+    )
 
 
 def _written_in_flight(e: GradientEvidence) -> Cause | None:
@@ -279,13 +274,28 @@ def _as_if(world_size: int, factor: float) -> str:
     return "which is no count of ranks or micro-batches"
 
 
+def _mixed_with(e: GradientEvidence) -> str | None:
+    """Ranks without a gradient of this parameter have sent that of another one: collectives were matched by turn."""
+    mine = {rank: gradient for rank, gradient in e.local.items() if gradient.any()}
+    if not 0 < len(mine) < e.world_size:
+        return None
+    for name, theirs in e.neighbours.items():
+        others = {rank: theirs[rank] for rank in range(e.world_size) if rank not in mine and rank in theirs}
+        together = [*mine.values(), *others.values()]
+        complete = len(together) == e.world_size and any(gradient.any() for gradient in others.values())
+        if complete and _close(e.observed * e.world_size, np.sum(together, axis=0)):
+            return f"rank {', '.join(map(str, mine))}'s own and rank {', '.join(map(str, others))}'s {name}"
+    return None
+
+
 def _another_parameter(e: GradientEvidence) -> Cause | None:
-    if e.contains is None:
+    contains = e.contains or _mixed_with(e)
+    if contains is None:
         return None
     return Cause(
         "another_parameters_gradient",
-        1.0,
-        f"different parameters were added up: {e.contains}",
+        1.0 if e.contains else 0.95,
+        f"different parameters were added up: {contains}",
         "fix on every rank, before backward, which gradients share a bucket and in which order; never by arrival",
     )
 
@@ -302,7 +312,7 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     _stale,
     _partly_averaged,
     _another_parameter,
-    _rounded,
     _rescaled,
+    _rounded,
     _not_finite,
 )

@@ -22,7 +22,16 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Builtin(_Model):
+def _kind_is_required(schema: dict[str, Any]) -> None:
+    """Python may leave the kind out, since the class says it; JSON may not."""
+    schema["required"] = ["kind", *(name for name in schema.get("required", []) if name != "kind")]
+
+
+class _Ref(_Model):
+    model_config = ConfigDict(json_schema_extra=_kind_is_required)
+
+
+class Builtin(_Ref):
     """A strategy that ships in ``ddp_core/strategies``."""
 
     kind: Literal["builtin"] = "builtin"
@@ -30,7 +39,7 @@ class Builtin(_Model):
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its wrap()")
 
 
-class Imported(_Model):
+class Imported(_Ref):
     """A strategy importable where the ranks run: ``package.module:attribute``."""
 
     kind: Literal["import"] = "import"
@@ -45,7 +54,7 @@ class Imported(_Model):
         return value
 
 
-class FromFile(_Model):
+class FromFile(_Ref):
     """A strategy in a file on this machine: the command's ``path/to/file.py:attribute``. Not accepted over HTTP."""
 
     kind: Literal["file"] = "file"
@@ -54,7 +63,7 @@ class FromFile(_Model):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
-class Source(_Model):
+class Source(_Ref):
     """Source files sent along. They run only where ranks are contained, or after an explicit ``--trust``."""
 
     kind: Literal["source"] = "source"

@@ -14,7 +14,7 @@ Seen in the wild: pytorch/torchtitan#166 (sharding turned off, and with it the i
 facebookresearch/detr#544. Of 42 public wrappers tried, 10 never made the replicas equal.
 
 Remedy: broadcast every parameter and buffer from rank 0 in the constructor:
-``for t in model.state_dict().values(): dist.broadcast(t, 0)``.
+``for t in [*model.parameters(), *model.buffers()]: dist.broadcast(t.data, 0)``.
 """
 
 from __future__ import annotations

@@ -6,12 +6,13 @@ differ before wrapping, by what the first forward reads.
 Catches: a broadcast of ``model.parameters()`` that leaves out BatchNorm's statistics, positional tables, masks; one of
 what is trained that leaves out a frozen backbone.
 
-Blind to: whether the buffers are those of rank 0; buffers that no forward reads.
+Blind to: whether the buffers are those of rank 0; buffers that no forward reads; buffers that are
+not saved (``persistent=False``), which a broadcast of ``state_dict()`` leaves out.
 
 Seen in the wild: pytorch/pytorch#13711 and open-mmlab/mmdetection#4582 (statistics differ by rank).
 
-Remedy: broadcast buffers, too: ``for t in model.state_dict().values(): dist.broadcast(t, 0)``. A strategy that leaves
-buffers alone on purpose declares ``Contract(sync_buffers=False)``.
+Remedy: broadcast buffers, too: ``for t in [*model.parameters(), *model.buffers()]: dist.broadcast(t.data, 0)``. A
+strategy that leaves buffers alone on purpose declares ``Contract(sync_buffers=False)``.
 """
 
 from __future__ import annotations

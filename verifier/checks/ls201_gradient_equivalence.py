@@ -12,7 +12,8 @@ with another parameter's; reads before a collective has finished; parameters ave
 before synchronisation; parameters that another rank did not use.
 
 Blind to: what happens after the gradient (the optimizer itself, see LS202); parameters whose gradient is zero; in the
-profiles quick and standard, whose probes are small, mistakes that need more than 8 MB or a hundred parameters.
+profiles quick and standard, whose probes are small, mistakes that need more than 8 MB or a hundred parameters; mistakes
+that begin later than a few steps after the start (longer runs keep the gradients of their first steps only).
 
 Seen in the wild: huggingface/picotron#39 (the hook reduces the parameter, not the gradient);
 volcengine/verl#3332 (micro-batch losses not divided); fairseq#494 (divided twice).

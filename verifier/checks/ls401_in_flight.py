@@ -21,6 +21,8 @@ from verifier.diagnosis import holds_poison
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.verdict import Failure
 
+WATCHED = ("gradient", "weight", "buffer")
+
 
 @check(when=lambda scenario: scenario.poison)
 def in_flight(recording: Recording) -> Findings:
@@ -43,6 +45,7 @@ def in_flight(recording: Recording) -> Findings:
                         hint="wait for the collective before writing to what it works on",
                     )
                 )
+        findings.comparisons += sum(tensor.what in WATCHED for tensor in rank.tensors.values())
         findings.failures += _early_reads(recording, rank)
     if not findings.comparisons and recording.complete:
         findings.not_claimed = "no collective was seen"
@@ -51,7 +54,7 @@ def in_flight(recording: Recording) -> Findings:
 
 def _early_reads(recording: Recording, rank: RankRecording) -> list[Failure]:
     """The first step's gradients and weights that hold the observer's marker."""
-    held = [t for t in rank.tensors.values() if t.what in ("gradient", "weight", "buffer") and _holds_marker(t)]
+    held = [t for t in rank.tensors.values() if t.what in WATCHED and _holds_marker(t)]
     first = min((t.step for t in held), default=None)
     kinds = [t for t in held if t.step == first]
     gradients = [t for t in kinds if t.what == "gradient"]

@@ -6,7 +6,7 @@ the single process.
 Catches: a ``no_sync()`` that sets a flag and resets it after ``yield`` without ``finally``: replicas drift from then
 on.
 
-Blind to: exceptions in the middle of a backward.
+Blind to: exceptions in the middle of a backward; one ``no_sync()`` inside another.
 
 Seen in the wild: a class of mistake; 9 of 14 public wrappers with a ``no_sync()`` break here.
 

@@ -15,6 +15,7 @@ Remedy: save model and optimizer; load both on every rank, after wrapping.
 
 from __future__ import annotations
 
+from verifier.agreement import compare_across_ranks
 from verifier.check import Findings, check
 from verifier.diagnosis import SEEN_ONLY
 from verifier.equivalence import own_steps
@@ -31,14 +32,25 @@ def resume(recording: Recording) -> Findings:
     if compare_weights(recording, range(first + 1)).failures:
         return Findings(blocked="the weights were wrong before the run was resumed: see LS201 and LS202")
     findings = compare_weights(recording, range(first + 1, recording.scenario.num_steps))
+    told = _replicas(recording, findings.failures[0].step) if findings.failures else ""
     for failure in findings.failures:
         failure.cause, failure.confidence = "resumed_differently", SEEN_ONLY
         failure.explanation = (
             f"after resuming, the weights of {failure.parameter} on rank {failure.rank} are not those of a run that "
-            "was not interrupted"
+            f"was not interrupted{told}"
         )
-        failure.hint = "save and load the whole state: parameters, buffers, optimizer"
+        failure.hint = "save the whole state (parameters, buffers, optimizer), and load it on every rank"
     return findings
+
+
+def _replicas(recording: Recording, step: int | None) -> str:
+    """Whether the replicas are at least equal to one another, as they are where all have loaded too little."""
+    if step is None or recording.scenario.world_size == 1:
+        return ""
+    equal = not compare_across_ranks(recording, "weight", step, cause="", explain=lambda *_: "", hint="").failures
+    if equal:
+        return "; the replicas are equal to one another: something was saved or loaded nowhere"
+    return "; the replicas differ from one another, too: it was not loaded alike on all ranks"
 
 
 CHECK = resume

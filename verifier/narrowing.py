@@ -1,0 +1,52 @@
+"""Does a wrong gradient look as if it had been rounded to a narrower dtype on the wire? Pure functions on arrays.
+
+Special here: being off by little is not enough. What came off a wire of a narrow dtype *is* a number of that dtype, but
+for the division by the number of ranks; a gradient that is off by a per cent for another reason is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+MANY = 0.1  # of the elements: roundings are in many places
+MOST = 0.98  # of the elements that must be numbers of the dtype
+
+
+def rounded_to(observed: np.ndarray, expected: np.ndarray, local: Mapping[int, np.ndarray]) -> str | None:
+    """The dtype that explains ``observed``, of the shape of ``expected``, with ``local`` each rank's own gradient.
+
+    None: it is further off than roundings are, in too few places, or holds numbers that the dtype does not have.
+    """
+    kind = str(observed.dtype)
+    if kind not in ("float32", "float64") or not (np.isfinite(observed).all() and expected.any()):
+        return None
+    world_size = len(local)
+    magnitude = np.mean([np.abs(gradient) for gradient in local.values()], axis=0)
+    error = np.abs(observed - expected)
+    if np.count_nonzero(error) < max(3, MANY * np.count_nonzero(expected)):
+        return None
+    for dtype, roundoff in ROUNDOFF.items():
+        if dtype == kind or np.any(error > (world_size + 2) * roundoff * magnitude + 2.0**-24):
+            continue
+        if _numbers_of(observed, dtype) or _numbers_of(observed * world_size, dtype):
+            return dtype
+    return None
+
+
+def _numbers_of(values: np.ndarray, dtype: str) -> bool:
+    """Are nearly all elements numbers of ``dtype``, but for a rounding of their own dtype?"""
+    narrow = _narrowed(values.astype(np.float32), dtype).astype(np.float64)
+    few = 4 * np.finfo(values.dtype).eps * np.abs(values)
+    return bool(np.mean(np.abs(values - narrow) <= few) >= MOST)
+
+
+def _narrowed(values: np.ndarray, dtype: str) -> np.ndarray:
+    """float32 ``values`` rounded to the nearest number of ``dtype``, ties to even."""
+    if dtype == "bfloat16":
+        bits = values.view(np.uint32)
+        rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
+        return np.asarray(rounded, np.uint32).view(np.float32)
+    return values.astype(np.float16).astype(np.float32) if dtype == "float16" else values

@@ -1,0 +1,49 @@
+"""How a command ends that cannot do its work: one sentence on stderr, and an exit code that says whose mistake it was.
+
+Special here: used as a context around the work, so that no command writes error handling of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import NoReturn
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from verifier.errors import UnknownName, UsageError
+
+USAGE = 2
+OUR_ERROR = 3
+INTERRUPTED = 130  # what shells report for Ctrl-C; 1 would say that the strategy failed
+
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def usage_errors() -> Iterator[None]:
+    """One sentence and exit code 2 for their mistakes; a plain word and 3 for ours; 130 for Ctrl-C."""
+    from verifier.launcher import LaunchError
+
+    try:
+        yield
+    except (UsageError, UnknownName) as error:
+        refuse(str(error))
+    except ValidationError as error:
+        refuse("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {e['input']!r})" for e in error.errors()))
+    except KeyboardInterrupt:
+        errors.print("lockstep: stopped; ranks are ended, nothing was kept that was not complete")
+        raise typer.Exit(INTERRUPTED) from None
+    except LaunchError as error:
+        errors.print(f"lockstep: {error}", markup=False)
+        raise typer.Exit(OUR_ERROR) from None
+    except OSError as error:
+        errors.print(f"lockstep: {error.strerror}: {error.filename}", markup=False)
+        raise typer.Exit(OUR_ERROR) from None
+
+
+def refuse(message: str) -> NoReturn:
+    errors.print(f"lockstep: {message}", markup=False)
+    raise typer.Exit(USAGE)
