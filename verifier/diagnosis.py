@@ -145,12 +145,19 @@ def _written_in_flight(e: GradientEvidence) -> Cause | None:
     )
 
 
+def _sure_of_ranks(e: GradientEvidence) -> float:
+    """How sure a factor of W is the number of ranks: micro-batches may be as many, and many things are twice there."""
+    if e.world_size == e.num_micro_batches:
+        return 0.6
+    return 1.0 if e.world_size > 2 else 0.8
+
+
 def _missing_average(e: GradientEvidence) -> Cause | None:
     if e.world_size == 1 or not _close(e.observed, e.expected * e.world_size):
         return None
     return Cause(
         "missing_average",
-        1.0 if e.world_size != e.num_micro_batches else 0.6,
+        _sure_of_ranks(e),
         f"every element is {e.world_size} times what it should be, and there are {e.world_size} ranks: "
         "gradients were summed and not averaged",
         "divide by the world size after the all-reduce, or use ReduceOp.AVG",
@@ -162,7 +169,7 @@ def _averaged_twice(e: GradientEvidence) -> Cause | None:
         return None
     return Cause(
         "averaged_twice",
-        1.0 if e.world_size != e.num_micro_batches else 0.6,
+        _sure_of_ranks(e),
         f"every element is 1/{e.world_size} of what it should be, and there are {e.world_size} ranks",
         "divide by the world size once: in the loss, before the all-reduce or after it",
     )

@@ -53,7 +53,7 @@ def blocked_reference(recording: Recording) -> str | None:
 
 
 def not_comparable(recording: Recording) -> str | None:
-    """Why the gradients of this recording cannot be compared with the single process's; None: they can."""
+    """Why gradients cannot be compared with the single process's; None: they can."""
     if recording.scenario.tagged and not all(r.notes.get("tags_fired", True) for r in recording.ranks):
         return "the strategy trains copies of the parameters, which tags do not reach"
     lossy = contract_of(recording).get("lossy")
@@ -194,10 +194,20 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
         values = np.mean([g.astype(wide) for g in local], axis=0) * scale
         bound = bound_of_mean(magnitude, world_size, reference.dtype)
     if lossy := contract_of(recording).get("lossy"):
-        bound = bound + bound_lossy(float(magnitude.max(initial=0.0)), world_size, lossy)
+        largest = float(magnitude.max(initial=0.0))
+        if recording.scenario.clip_norm is not None:  # what is rounded, and the norm by which it is then clipped
+            largest *= 2 * _clipped_by(recording, step, name, values)
+        bound = bound + bound_lossy(largest, world_size, lossy)
         if step > 0:  # roundings have moved the weights meanwhile; what a mistake does is larger
             bound = bound + LOSSY_DRIFT * float(np.abs(values).max(initial=0.0))
     return Expected(values, bound)
+
+
+def _clipped_by(recording: Recording, step: int, name: str, clipped: np.ndarray) -> float:
+    """The factor, at most 1, by which clipping has shortened this gradient in the single process."""
+    local = list(local_gradients(recording, step, name).values())
+    before = float(np.linalg.norm(np.mean(local, axis=0))) if local else 0.0
+    return min(float(np.linalg.norm(clipped)) / before, 1.0) if before else 1.0
 
 
 def is_wide(recording: Recording) -> bool:
@@ -223,9 +233,8 @@ def local_gradients(recording: Recording, step: int, name: str, what: str = "loc
     ``what``: of all its micro-batches, or ``last_gradient``: of the last one alone.
     """
     assert recording.reference is not None
-    found = {
-        rank: recording.reference.tensor(f"{what}_{rank}", step, name) for rank in range(recording.scenario.world_size)
-    }
+    ranks = range(recording.scenario.world_size)
+    found = {rank: recording.reference.tensor(f"{what}_{rank}", step, name) for rank in ranks}
     return {rank: t.values for rank, t in found.items() if t is not None and t.values is not None}
 
 

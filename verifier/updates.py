@@ -185,8 +185,8 @@ def _explain_weight(recording: Recording, rank: RankRecording, step: int, name: 
             return (
                 "stepped_twice",
                 f"the weights of {name} moved twice as far as they should in step {step}",
-                "step once: in the loop or in the strategy, not in both",
-                0.9,
+                "step once: in the loop or in the strategy, not in both; or is the learning rate multiplied?",
+                0.9 if recording.scenario.world_size > 2 else 0.6,
             )
     return (
         "update_differs",

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from ddp_core import Contract, DataParallel, Strategy
 from ddp_core.strategy import drop_if_nobody_used, gradient_to_send
 
-TRIPS = {"LS101", "LS201", "LS202", "LS301"}
+TRIPS = {"LS101", "LS201", "LS301"}
 CAUSE = "collectives_differ"
 CONTRACT = Contract(lossy="bfloat16")
 
