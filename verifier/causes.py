@@ -125,7 +125,7 @@ def _assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
 def _names(node: ast.expr | None) -> list[str]:
     if isinstance(node, ast.IfExp):
         return _names(node.body) + _names(node.orelse)
-    return [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+    return [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value else []
 
 
 def _text(node: ast.expr | None, constants: dict[str, ast.expr]) -> str:

@@ -9,8 +9,9 @@ import pytest
 
 from verifier.check import Check, Findings
 from verifier.comparison import bound_float64, compare, odd_ones_out
-from verifier.diagnosis import POISON, GradientEvidence, diagnose
+from verifier.diagnosis import GradientEvidence, diagnose
 from verifier.judging import run_check
+from verifier.marker import POISON
 from verifier.recording import RankRecording, Recording
 from verifier.request import Builtin
 from verifier.scenario import Scenario

@@ -23,9 +23,9 @@ from verifier import kernels
 from verifier.check import Findings
 from verifier.checks.ls301_collective_order import CHECK as ORDER
 from verifier.delay import Delay
-from verifier.diagnosis import holds_poison
 from verifier.errors import OurFault
 from verifier.journal import Journal
+from verifier.marker import holds_poison
 from verifier.observer import POISON_FLOAT32, Observer
 from verifier.poison import digest, is_spoilt, overlaps, spoil
 from verifier.recording import Collective, Recording

@@ -17,7 +17,7 @@ Remedy: ``work.wait()`` first; then read, scale, clip, zero.
 from __future__ import annotations
 
 from verifier.check import Findings, check
-from verifier.diagnosis import holds_poison
+from verifier.marker import holds_poison
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.verdict import Failure
 
