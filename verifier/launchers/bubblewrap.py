@@ -180,11 +180,11 @@ def _box(limits: ContainerLimits) -> list[str]:
         *("--uid", "1000", "--gid", "1000", "--cap-drop", "ALL", "--hostname", "lockstep"),
         "--clearenv",
         *(word for name, value in _ENVIRONMENT.items() for word in ("--setenv", name, value)),
-        *_read_only(),
         *("--proc", "/proc", "--dev", "/dev"),
         *_in_memory("/tmp", limits.scratch_mib, "1777"),
         *_in_memory("/records", limits.recording_mib, "0700"),
         *_in_memory("/dev/shm", limits.shared_mib, "1777"),
+        *_read_only(),  # last: this Python may itself lie below /tmp
         *("--chdir", "/tmp"),
     ]
 
