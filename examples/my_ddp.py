@@ -10,6 +10,8 @@ class MyDDP:
             dist.broadcast(tensor.data, src=0)
 
     def __call__(self, *inputs):
+        for buffer in self.model.buffers():  # BatchNorm's statistics: every replica goes by rank 0's
+            dist.broadcast(buffer, src=0)
         return self.model(*inputs)
 
     def sync_gradients(self):

@@ -21,6 +21,7 @@ from verifier.launchers import bubblewrap
 from verifier.launchers.bubblewrap import BubblewrapLauncher
 from verifier.request import Request, Source
 
+os.environ.setdefault(bubblewrap.AS_ROOT, "1")  # CI is root, in a machine of its own
 pytestmark = pytest.mark.skipif(not bubblewrap.available(), reason="bubblewrap cannot make a sandbox here")
 
 
@@ -139,6 +140,12 @@ def test_it_dies_with_its_owner(tmp_path):
     while any(Path(f"/proc/{process.pid}").exists() for process in below) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert [process for process in below if Path(f"/proc/{process.pid}").exists()] == []
+
+
+def test_root_is_refused(monkeypatch):
+    monkeypatch.delenv(bubblewrap.AS_ROOT)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert not bubblewrap.available.__wrapped__()
 
 
 def test_gpus_are_not_handed_out(launcher, tmp_path):

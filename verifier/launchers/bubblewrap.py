@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from verifier.scenario import Scenario
 
 PROGRAM = "bwrap"
+AS_ROOT = "LOCKSTEP_BUBBLEWRAP_AS_ROOT"
 PORT = 29_500
 PACKAGES = ("verifier", "ddp_core")
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
@@ -52,8 +53,11 @@ _ENVIRONMENT = {
 
 @cache
 def available() -> bool:
-    """Is bubblewrap installed, and does this kernel let this user make such a box?"""
-    if shutil.which(PROGRAM) is None:
+    """Is bubblewrap installed, and does this kernel let this user make such a box?
+
+    Not for root: user 1000 of the box is then root to the kernel, wherever a check asks for no capability.
+    """
+    if shutil.which(PROGRAM) is None or (os.geteuid() == 0 and not os.environ.get(AS_ROOT)):
         return False
     command = [*_box(ContainerLimits()), "/bin/true"]
     try:
@@ -69,7 +73,8 @@ class BubblewrapLauncher:
         if not available():
             raise LaunchError(
                 "bubblewrap (bwrap 0.8 or newer) is not installed here, or this user may not make namespaces. "
-                "Install it (apt-get install bubblewrap), or choose another launcher: lockstep list launchers."
+                "Install it (apt-get install bubblewrap), or choose another launcher: lockstep list launchers. Root is "
+                f"refused, since a sandbox of root's is none against the kernel; {AS_ROOT}=1 takes that risk."
             )
         self._limits = limits or ContainerLimits.from_environment()
         self._groups: list[Group] = []
@@ -180,11 +185,12 @@ def _box(limits: ContainerLimits) -> list[str]:
         *("--uid", "1000", "--gid", "1000", "--cap-drop", "ALL", "--hostname", "lockstep"),
         "--clearenv",
         *(word for name, value in _ENVIRONMENT.items() for word in ("--setenv", name, value)),
-        *("--proc", "/proc", "--dev", "/dev"),
+        *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"),
         *_in_memory("/tmp", limits.scratch_mib, "1777"),
         *_in_memory("/records", limits.recording_mib, "0700"),
         *_in_memory("/dev/shm", limits.shared_mib, "1777"),
-        *_read_only(),  # last: this Python may itself lie below /tmp
+        *_read_only(),  # after them: this Python may itself lie below /tmp
+        *("--remount-ro", "/dev", "--remount-ro", "/"),  # memory without a size, else
         *("--chdir", "/tmp"),
     ]
 
