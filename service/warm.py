@@ -1,7 +1,7 @@
 """Launchers between runs: fork servers are kept, with torch loaded, for the next run; containers are not.
 
 Special here: a launcher is lent to one run at a time, and only goes back if that run used it without an incident. A run
-that is to be cancelled loses its launcher under it (``Lent.end``), which ends its ranks, wherever they are, at once.
+that is to be cancelled loses its launcher under it (``Lent.cancel``), which ends its ranks, wherever they are, at once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,13 @@ class Lent:
 
     def __init__(self, launcher: Any) -> None:
         self.launcher = launcher
-        self.ended = False
+        self.ended = self.cancelled = False
         self._lock = threading.Lock()
+
+    def cancel(self) -> None:
+        """End it because the run is not wanted any more; what the run then meets is no fault of anybody's."""
+        self.cancelled = True
+        self.end()
 
     def end(self) -> None:
         """Take it away from the run. Returns when the ranks are gone; may be called by any thread, at any time."""

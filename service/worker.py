@@ -132,7 +132,7 @@ class Worker:
                 with self._warm.lend(claim.request) as lent:
                     self._lent[claim.run_id] = lent
                     report = execute(claim.request, attempt.begin(), lent.launcher, self._teller(claim))
-                    if lent.ended:
+                    if lent.cancelled:
                         raise Cancelled
                 attempt.publish(REPORT, report.to_json())
         except Exception:
@@ -157,7 +157,7 @@ class Worker:
 
     def _was_cancelled(self, claim: Claim) -> bool:
         lent = self._lent.get(claim.run_id)
-        return lent is not None and lent.ended
+        return lent is not None and lent.cancelled
 
     def _end_cancelled(self) -> None:
         """End the ranks of runs that were cancelled while they run here. Asks nothing while nothing runs."""
@@ -170,7 +170,7 @@ class Worker:
                 continue
             for run_id in cancelled:
                 log.info("run cancelled", run=run_id)
-                running[run_id].end()
+                running[run_id].cancel()
 
     def _failed(self, claim: Claim, attempt: Attempt, error: str) -> None:
         if self._stopping.is_set():

@@ -23,10 +23,10 @@ def test_pass_fail_and_the_table(command):
     assert good.returncode == 0, good.stderr
     assert "Verdict: pass" in good.stdout
     assert good.stderr == ""
-    bad = command("verify", "bucketed", "-n", "2", "--profile", "quick", "--fault", "sum_instead_of_mean")
+    bad = command("verify", "bucketed", "-n", "3", "--profile", "quick", "--fault", "sum_instead_of_mean")
     assert bad.returncode == 1
     assert "missing_average (confidence 1)" in bad.stdout
-    assert "lockstep verify bucketed --world-size 2 --profile quick --seed 0" in bad.stdout
+    assert "lockstep verify bucketed --world-size 3 --profile quick --seed 0" in bad.stdout
 
 
 @pytest.mark.parametrize(
