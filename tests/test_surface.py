@@ -29,7 +29,7 @@ def test_command(command):
     ):  # fmt: skip
         assert flag in text, flag
     text = command("--help").stdout
-    for name in ("verify", "judge", "list", "explain", "doctor", "serve", "worker"):
+    for name in ("verify", "judge", "list", "explain", "doctor", "serve", "worker", "keys"):
         assert f" {name} " in text, name
 
 
