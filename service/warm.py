@@ -36,6 +36,12 @@ class Lent:
                 self.ended = True
                 self.launcher.close()
 
+    def take_back(self) -> bool:
+        """The run is done with it: from now on it is not the run's to end. False: it was ended before."""
+        with self._lock:
+            before, self.ended = self.ended, True
+            return not before
+
 
 class WarmLaunchers:
     def __init__(self, most: int) -> None:
@@ -56,8 +62,8 @@ class WarmLaunchers:
         except BaseException:
             lent.end()
             raise
-        if lent.ended or not self._give_back(kind, lent.launcher):
-            lent.end()
+        if lent.take_back() and not self._give_back(kind, lent.launcher):
+            lent.launcher.close()
 
     def close(self) -> None:
         with self._lock:

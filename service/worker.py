@@ -168,7 +168,7 @@ class Worker:
             except Exception:  # the database may be away for a while
                 log.exception("looking for cancelled runs failed")
                 continue
-            for run_id in cancelled:
+            for run_id in (run_id for run_id in cancelled if not running[run_id].cancelled):
                 log.info("run cancelled", run=run_id)
                 running[run_id].cancel()
 

@@ -168,7 +168,7 @@ class Station:
         memory = sum(max(p.resident - self._shared, 0) for p in processes) / GIB
         if len(processes) > limits.num_processes:
             excess = f"started more than {limits.num_processes} processes"
-        elif limits.memory_gib is not None and memory > limits.memory_gib * len(self._members) + 1:
+        elif limits.memory_gib is not None and memory > limits.memory_gib * len(self._members):
             excess = f"used more than {limits.memory_gib * len(self._members):.1f} GiB of memory"
         if excess is None:
             return

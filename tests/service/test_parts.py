@@ -245,3 +245,22 @@ def test_what_a_dead_attempt_left_is_cleared(tmp_path: Path) -> None:
     other = Attempt(tmp_path, "other", 1).begin()
     assert list(Attempt(tmp_path, "run", 2).begin().iterdir()) == []
     assert sorted(path.name for path in (tmp_path / ".work").iterdir()) == [other.name, "run.2"]
+
+
+def test_a_launcher_that_was_given_back_is_not_ended_by_a_late_cancellation(engine_stub: None) -> None:
+    from service.warm import WarmLaunchers
+
+    warm = WarmLaunchers(1)
+    request = Request(strategy=Builtin(name="bucketed"), world_size=2)
+    with warm.lend(request) as first:
+        pass
+    first.cancel()
+    with warm.lend(request) as second:
+        assert second.launcher is first.launcher
+        assert not second.launcher.closed
+        second.cancel()
+        assert second.launcher.closed
+    with warm.lend(request) as third:
+        assert third.launcher is not first.launcher
+    warm.close()
+    assert third.launcher.closed

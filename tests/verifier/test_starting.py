@@ -66,3 +66,19 @@ def test_no_orphans_after_kill_9(tmp_path, method):
 def alive(process: family.Process) -> bool:
     now = family.look_at(process.pid)
     return now is not None and now.state != "Z"
+
+
+def test_spawned_ranks_take_source_longer_than_a_command_line(tmp_path):
+    (tmp_path / "mine.py").write_text("#" * 300_000 + "\nfrom ddp_core.strategies.naive import wrap\n")
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from verifier import engine; from verifier.request import Request, Source\n"
+        "files = {'mine.py': Path(sys.argv[1], 'mine.py').read_text()}\n"
+        "strategy = Source(files=files, entrypoint='mine:wrap')\n"
+        "request = Request(strategy=strategy, world_size=2, checks=('LS002',), launcher='local', trust=True)\n"
+        "engine.run(request, Path(sys.argv[1], 'run')).assert_pass()\n"
+    )
+    environment = {**os.environ, "LOCKSTEP_START_METHOD": "spawn"}
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    result = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=180)
+    assert result.returncode == 0, result.stderr

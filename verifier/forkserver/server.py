@@ -116,7 +116,7 @@ class Server:
         folder, seed = job.folder / place_of(name), scenario.seed if rank is None else scenario.seed * 1009 + rank
         ours, theirs = (None, None) if rank is None else pairs[rank]
         if START_METHOD == "spawn":
-            pid, printed = spawn(folder, name, seed, scenario, rank, theirs, limits=job.limits, scratch=job.scratch)
+            pid, printed = spawn(folder, name, seed, job.folder, rank, theirs, limits=job.limits, scratch=job.scratch)
         else:
             from verifier import reference
 

@@ -25,10 +25,13 @@ FOLLOW_S = 0.5
 
 
 def spawn(
-    folder: Path, name: str, seed: int, scenario: Scenario, rank: int | None, connection: socket.socket | None,
+    folder: Path, name: str, seed: int, job: Path, rank: int | None, connection: socket.socket | None,
     *, limits: Limits, scratch: Path,
 ) -> tuple[int, int]:  # fmt: skip
-    """Start a process for ``rank`` (None: the reference). Returns its pid and where to read what it prints."""
+    """Start a process for ``rank`` (None: the reference) of the scenario in ``job``.
+
+    Returns its pid and where to read what it prints.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     ours, theirs = os.pipe()
     passed = [theirs, *([connection.fileno()] if connection is not None else [])]
@@ -37,7 +40,7 @@ def spawn(
         "folder": str(folder),
         "name": name,
         "seed": seed,
-        "scenario": scenario.model_dump(mode="json"),
+        "job": str(job),  # where the scenario lies: with sent source it is too long for a command line
         "rank": rank,
         "passed": passed,
         "limits": limits._asdict(),
@@ -58,7 +61,7 @@ def main() -> None:
     from verifier import reference
     from verifier.forkserver.ranks import be_rank
 
-    scenario, rank, folder = Scenario.model_validate(told["scenario"]), told["rank"], Path(told["folder"])
+    scenario, rank, folder = Scenario.load(Path(told["job"])), told["rank"], Path(told["folder"])
     output, *connections = told["passed"]
     for descriptor in told["passed"]:
         os.set_inheritable(descriptor, False)
