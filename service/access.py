@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from service.caller import EVERYBODY, Caller, Scope
 from service.context import ContextOf
-from service.keys import EVERYBODY, Caller, Scope
 from service.problems import Problem
 from service.settings import Settings
 
@@ -43,10 +44,12 @@ def needs(scope: Scope) -> Callable[..., Caller]:
         context: ContextOf,
         given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None,
     ) -> Caller:
-        caller = _who(context, given)
+        caller = replace(_who(context, given), address=request.client.host if request.client else None)
         if not caller.may(scope):
             detail = f"The key '{caller.name}' may {caller.scope}, and this needs {scope}."
             raise Problem(HTTPStatus.FORBIDDEN, "scope-too-narrow", detail)
+        if not getattr(request.state, "caller", None):  # a route may need more than its router: it is one request
+            context.limits.request(caller)
         request.state.caller = caller
         return caller
 

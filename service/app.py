@@ -18,8 +18,12 @@ from service.access import asks_for_keys
 from service.context import Context
 from service.db import connect
 from service.keys import Keys
+from service.limits import Limits
+from service.metrics import Metrics
+from service.middleware import Outermost
 from service.queue import Producer
-from service.routes import catalogue, events, health, reports, runs
+from service.retention import Retention
+from service.routes import artifacts, audit, catalogue, compare, events, health, metrics, reports, runs
 from service.runs import Runs
 from service.settings import Settings
 
@@ -28,7 +32,17 @@ DESCRIPTION = "Do N replicas compute what one process would have computed? Submi
 
 def create_app(settings: Settings) -> FastAPI:
     engine = connect(settings.database)
-    context = Context(settings, engine, Runs(engine), Producer(engine), Keys(engine))
+    producer = Producer(engine)
+    context = Context(
+        settings=settings,
+        engine=engine,
+        runs=Runs(engine),
+        producer=producer,
+        keys=Keys(engine),
+        limits=Limits.of(settings),
+        retention=Retention(settings, engine, producer),
+        metrics=Metrics(engine),
+    )
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -45,7 +59,8 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.context, app.state.asks_for_keys = context, asks_for_keys(settings)
-    for group in (runs, events, reports, catalogue, health):
+    app.add_middleware(Outermost, metrics=context.metrics, max_body_bytes=settings.max_body_bytes)
+    for group in (compare, runs, events, artifacts, reports, catalogue, metrics, audit, health):
         app.include_router(group.router)
     problems.install(app)
     return app

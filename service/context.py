@@ -9,7 +9,10 @@ import sqlalchemy as sa
 from fastapi import Depends, Request
 
 from service.keys import Keys
+from service.limits import Limits
+from service.metrics import Metrics
 from service.queue import Producer
+from service.retention import Retention
 from service.runs import Runs
 from service.settings import Settings
 
@@ -21,6 +24,9 @@ class Context:
     runs: Runs
     producer: Producer
     keys: Keys
+    limits: Limits
+    retention: Retention
+    metrics: Metrics
 
 
 def _context(request: Request) -> Context:

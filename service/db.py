@@ -48,6 +48,8 @@ class RunRow(Base):
         sa.Index("ix_runs_state_id", "state", "id"),
         sa.Index("ix_runs_verdict_id", "verdict", "id"),
         sa.Index("ix_runs_idempotency_key", "idempotency_key", unique=True),
+        sa.Index("ix_runs_key_id_state", "key_id", "state"),
+        sa.Index("ix_runs_finished_at", "finished_at"),
     )
 
     id: Mapped[str] = mapped_column(sa.String(36), primary_key=True)
@@ -61,6 +63,9 @@ class RunRow(Base):
     labels: Mapped[dict[str, str]] = mapped_column(sa.JSON)
     priority: Mapped[int]
     idempotency_key: Mapped[str | None] = mapped_column(sa.String(200))
+    key_id: Mapped[str | None] = mapped_column(sa.String(16))  # whose API key it was submitted with
+    webhook: Mapped[str | None] = mapped_column(sa.Text)  # whom to tell when it has ended
+    recordings: Mapped[bool] = mapped_column(sa.Boolean, server_default=sa.true())  # not yet removed
     # Who executes it, and for which time: only the pair that began a run may end it.
     attempt: Mapped[int]
     executor_id: Mapped[str | None] = mapped_column(sa.String(100))
@@ -94,6 +99,38 @@ class KeyRow(Base):
     hash: Mapped[str] = mapped_column(sa.String(64))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    max_unfinished: Mapped[int | None]  # None: as the settings say for all
+    runs_per_hour: Mapped[int | None]
+
+
+class AuditRow(Base):
+    """A change that somebody asked for (``audit.py``)."""
+
+    __tablename__ = "audit"
+    __table_args__ = (sa.Index("ix_audit_at", "at"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    key_id: Mapped[str] = mapped_column(sa.String(16))
+    name: Mapped[str] = mapped_column(sa.String(100))
+    action: Mapped[str] = mapped_column(sa.String(40))
+    target: Mapped[str] = mapped_column(sa.String(100))
+    address: Mapped[str | None] = mapped_column(sa.String(100))
+
+
+class DeliveryRow(Base):
+    """A message about a run that has ended, until it has arrived (``webhooks.py``)."""
+
+    __tablename__ = "deliveries"
+    __table_args__ = (sa.Index("ix_deliveries_due_at", "due_at"), sa.Index("ix_deliveries_run_id", "run_id"))
+
+    id: Mapped[str] = mapped_column(sa.String(36), primary_key=True)
+    run_id: Mapped[str] = mapped_column(sa.String(36), sa.ForeignKey("runs.id", ondelete="CASCADE"))
+    url: Mapped[str] = mapped_column(sa.Text)
+    attempts: Mapped[int]
+    due_at: Mapped[float | None] = mapped_column(sa.Double)  # None: it has arrived, or was given up
+    delivered_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    error: Mapped[str | None] = mapped_column(sa.Text)
 
 
 class ExecutorRow(Base):

@@ -12,49 +12,43 @@ import hmac
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, get_args
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from service import audit
+from service.caller import SCOPES, Caller, Scope
 from service.db import KeyRow
 from verifier.errors import UsageError
 
-Scope = Literal["read", "submit", "admin"]
-SCOPES: tuple[Scope, ...] = get_args(Scope)  # each may what those before it may
 _TOKEN = re.compile(r"lsk_([0-9a-f]{16})_([0-9a-zA-Z_-]{43})")
 _NOBODY = "0" * 64
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Who asks, for the log."""
-
-    id: str
-    name: str
-    scope: Scope
-
-    def may(self, scope: Scope) -> bool:
-        return SCOPES.index(self.scope) >= SCOPES.index(scope)
-
-
-EVERYBODY = Caller("none", "no keys are asked for", "admin")
 
 
 class Keys:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def make(self, name: str, scope: Scope) -> str:
-        """A new key, which is shown here and never again."""
+    def make(
+        self, name: str, scope: Scope, *, max_unfinished: int | None = None, runs_per_hour: int | None = None
+    ) -> str:
+        """A new key, which is shown here and never again. Its limits, where they are not those of all."""
         if not name.strip() or len(name) > 100:
             raise UsageError(f"the name is '{name[:100]}', and must have 1 to 100 characters: say whose key it is.")
         identity, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
         with Session(self._engine) as session, session.begin():
-            row = KeyRow(id=identity, name=name, scope=scope, hash=_hash(secret), created_at=datetime.now(UTC))
+            row = KeyRow(
+                id=identity,
+                name=name,
+                scope=scope,
+                hash=_hash(secret),
+                created_at=datetime.now(UTC),
+                max_unfinished=max_unfinished,
+                runs_per_hour=runs_per_hour,
+            )
             session.add(row)
+            audit.record(session, audit.operator(), "key.added", identity)
         return f"lsk_{identity}_{secret}"
 
     def all(self) -> Sequence[KeyRow]:
@@ -67,7 +61,9 @@ class Keys:
             row = session.get(KeyRow, identity.removeprefix("lsk_")[:16])
             if row is None:
                 raise UsageError(f"there is no key '{identity}'. 'lockstep keys list' shows the ids.")
-            row.revoked_at = row.revoked_at or datetime.now(UTC)
+            if row.revoked_at is None:
+                row.revoked_at = datetime.now(UTC)
+                audit.record(session, audit.operator(), "key.revoked", row.id)
 
     def caller(self, token: str) -> Caller | None:
         """Whose key ``token`` is; None: nobody's, or no longer."""

@@ -19,9 +19,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
+from service.limits import TooMuch
 from verifier.errors import UsageError
 
-GUARDED = (401, 403)  # of every route that may ask for a key
+GUARDED = (401, 403, 429)  # of every route that may ask for a key
 MEDIA_TYPE = "application/problem+json"
 log = structlog.get_logger()
 
@@ -69,6 +70,7 @@ def declare(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def install(app: FastAPI) -> None:
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(UsageError, _usage)
+    app.add_exception_handler(TooMuch, _too_much)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(DBAPIError, _database)
@@ -97,6 +99,14 @@ async def _problem(request: Request, error: Exception) -> JSONResponse:
 
 async def _usage(request: Request, error: Exception) -> JSONResponse:
     return _answer(request, Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "cannot-be-verified", str(error)))
+
+
+async def _too_much(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, TooMuch)
+    log.warning("too much asked for", path=request.url.path, kind=error.kind)
+    detail = f"{error.detail} Try again in {error.retry_after_s} s."
+    problem = Problem(HTTPStatus.TOO_MANY_REQUESTS, error.kind, detail)
+    return _answer(request, problem, {"Retry-After": str(error.retry_after_s)})
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
@@ -132,6 +142,9 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
         detail = f"{request.method} is not possible at {request.url.path}; {allowed} is."
     elif status == HTTPStatus.BAD_REQUEST:
         detail = "The body could not be read as JSON. Send UTF-8 text that is not nested hundreds of levels deep."
+    elif status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        most = request.app.state.context.settings.max_body_bytes
+        detail = f"The body is larger than {most} bytes (LOCKSTEP_MAX_BODY_BYTES). Send less, or ask the operator."
     headers = dict(error.headers) if error.headers else None
     return _answer(request, Problem(status, status.phrase.lower().replace(" ", "-"), detail), headers)
 

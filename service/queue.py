@@ -72,6 +72,10 @@ class Producer:
             run_id,
         )
 
+    def forget(self, run_ids: list[str]) -> None:
+        """Drop what the queue still knows of runs that have ended."""
+        self._client.delete_workflows(run_ids)
+
     def close(self) -> None:
         self._client.destroy()
 

@@ -16,6 +16,11 @@ ERROR = "error.txt"
 _WORK = ".work"
 
 
+def work_dir(runs_dir: Path) -> Path:
+    """Where attempts work, out of sight."""
+    return runs_dir / _WORK
+
+
 def report_path(runs_dir: Path, run_id: str) -> Path:
     return runs_dir / run_id / REPORT
 
@@ -25,7 +30,7 @@ class Attempt:
 
     def __init__(self, runs_dir: Path, run_id: str, attempt: int) -> None:
         self._runs_dir, self._run_id = runs_dir, run_id
-        self.path = runs_dir / _WORK / f"{run_id}.{attempt}"
+        self.path = work_dir(runs_dir) / f"{run_id}.{attempt}"
 
     @property
     def published_report(self) -> Path:

@@ -11,22 +11,23 @@ import re
 import secrets
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
-from service import events
+from service import events, webhooks
 from service.db import RunRow
 from verifier.request import Request
 
 # A run whose worker dies again and again is probably what kills it.
 MAX_ATTEMPTS = 5
-_SUBMITTED = ("request", "labels", "priority")
+_SUBMITTED = ("request", "labels", "priority", "webhook")
+FINAL = ("finished", "cancelled", "errored")
 RUN_ID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 
@@ -70,8 +71,9 @@ def name_of_strategy(request: Request) -> str:
     return strategy.entrypoint if strategy.kind != "file" else f"{strategy.path}:{strategy.attribute}"
 
 
-def _row(request: Request, labels: dict[str, str], priority: int, key: str | None) -> RunRow:
+def _row(request: Request, labels: dict[str, str], priority: int, more: Mapping[str, str | None]) -> RunRow:
     return RunRow(
+        **more,
         id=new_run_id(),
         state="queued",
         strategy=name_of_strategy(request),
@@ -79,7 +81,6 @@ def _row(request: Request, labels: dict[str, str], priority: int, key: str | Non
         request=request.model_dump(mode="json"),
         labels=labels,
         priority=priority,
-        idempotency_key=key,
         attempt=0,
         created_at=datetime.now(UTC),
     )
@@ -99,26 +100,30 @@ class Runs:
         priority: int,
         enqueue: Callable[[Session, RunRow], None],
         *,
-        key: str | None = None,
+        admit: Callable[[Session], None] | None = None,
+        **more: str | None,
     ) -> RunRow:
         """Store a run and put it into the queue in the same transaction: both happen, or neither.
 
-        With a ``key`` that a run has already, that run is returned, and nothing is added.
+        ``admit`` may refuse it in that transaction, by raising. ``more`` are other columns of the row; with an
+        ``idempotency_key`` that a run has already, that run is returned, and nothing is added.
 
         Raises:
             KeyInUse: it is another submission's.
         """
-        row = _row(request, labels, priority, key)
+        row = _row(request, labels, priority, more)
         if (before := self._with_key(row)) is not None:
             return before
         try:
             with self._session() as session, session.begin():
+                if admit is not None:
+                    admit(session)
                 session.add(row)
                 session.flush()
                 events.record(session, row.id, events.STATE, "queued")
                 enqueue(session, row)
         except IntegrityError:  # the same submission came twice at once
-            if (before := self._with_key(_row(request, labels, priority, key))) is None:
+            if (before := self._with_key(_row(request, labels, priority, more))) is None:
                 raise
             return before
         return row
@@ -138,24 +143,39 @@ class Runs:
         with self._session() as session:
             return session.get(RunRow, run_id)
 
-    def page(self, limit: int, before: str | None, state: str | None, verdict: str | None) -> Sequence[RunRow]:
-        query = sa.select(RunRow).order_by(RunRow.id.desc()).limit(limit)
+    def page(
+        self,
+        limit: int,
+        before: str | None,
+        state: str | None,
+        verdict: str | None,
+        *,
+        strategy: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Sequence[RunRow]:
+        """Newest first, without what a list does not show."""
+        query = sa.select(RunRow).order_by(RunRow.id.desc()).limit(limit).options(defer(RunRow.request))
         if before is not None:
             query = query.where(RunRow.id < before)
         if state is not None:
             query = query.where(RunRow.state == state)
         if verdict is not None:
             query = query.where(RunRow.verdict == verdict)
+        if strategy is not None:
+            query = query.where(RunRow.strategy == strategy)
+        for name, value in (labels or {}).items():
+            query = query.where(RunRow.labels[name].as_string() == value)
         with self._session() as session:
             return session.scalars(query).all()
 
-    def cancel(self, run_id: str) -> RunRow | None:
+    def cancel(self, run_id: str, note: Callable[[Session], None] | None = None) -> RunRow | None:
         """Nobody wants this run any more: it leaves the queue, or its worker ends it. None: there is no such run."""
         if not RUN_ID.fullmatch(run_id):
             return None
         with self._session() as session, session.begin():
             unfinished = RunRow.state.in_(("queued", "running"))
-            self._change(session, run_id, unfinished, **_ended("cancelled"))
+            if self._change(session, run_id, unfinished, **_ended("cancelled")) and note is not None:
+                note(session)
             row = session.get(RunRow, run_id)
         if row is not None and row.state != "cancelled":
             raise NotCancellable(row.state)
@@ -204,6 +224,15 @@ class Runs:
             unfinished = RunRow.state.in_(("queued", "running"))
             return self._change(session, run_id, unfinished, **_ended("errored"), error=error)
 
+    def delete(self, run_id: str, note: Callable[[Session], None] | None = None) -> bool:
+        """Forget a run that has ended, with its events and messages. False: there is none, or it has not ended."""
+        with self._session() as session, session.begin():
+            ended = sa.delete(RunRow).where(RunRow.id == run_id, RunRow.state.in_(FINAL))
+            deleted = bool(session.execute(ended).rowcount)  # type: ignore[attr-defined]
+            if deleted and note is not None:
+                note(session)
+        return deleted
+
     def unfinished(self) -> list[str]:
         with self._session() as session:
             return list(session.scalars(sa.select(RunRow.id).where(RunRow.state.in_(("queued", "running")))))
@@ -226,6 +255,8 @@ class Runs:
         changed = bool(result.rowcount)  # type: ignore[attr-defined]
         if changed:
             events.record(session, run_id, events.STATE, values["state"])
+        if changed and values["state"] in FINAL:
+            webhooks.put(session, run_id)
         return changed
 
 

@@ -43,6 +43,9 @@ class RunSubmission(BaseModel):
     labels: dict[Annotated[str, StringConstraints(min_length=1, max_length=100)], _Name] = Field(
         default_factory=dict, max_length=50, description="names of your own, kept with the run"
     )
+    webhook: Annotated[str, StringConstraints(min_length=1, max_length=2000)] | None = Field(
+        None, description="address to tell when the run has ended, on a host that the operator allows"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -60,9 +63,8 @@ class RunSubmission(BaseModel):
         return body
 
     def to_request(self, *, trust: bool) -> Request:
-        return Request.model_validate(
-            {**self.model_dump(exclude={"priority", "labels"}), "trust": trust and self.strategy.kind == "source"}
-        )
+        asked = self.model_dump(exclude={"priority", "labels", "webhook"})
+        return Request.model_validate({**asked, "trust": trust and self.strategy.kind == "source"})
 
 
 class RunSummary(BaseModel):
@@ -116,6 +118,46 @@ class RunQuery(BaseModel):
     cursor: str | None = Field(None, pattern=f"^{RUN_ID.pattern}$", description="`next_cursor` of the page before")
     state: State | None = None
     verdict: Verdict | None = None
+    strategy: Annotated[str, StringConstraints(min_length=1, max_length=300, pattern=r"^[^\x00]+$")] | None = None
+    label: list[Annotated[str, StringConstraints(pattern=r"^[^=\x00\"\\]{1,100}=[^\x00]{0,200}$")]] = Field(
+        default_factory=list, max_length=10, description="NAME=VALUE; repeated: all of them", examples=[["branch=main"]]
+    )
+
+    def labels(self) -> dict[str, str]:
+        return dict(text.split("=", 1) for text in self.label)
+
+
+class ArtifactEntry(BaseModel):
+    """A file that a run has left."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    path: str = Field(examples=["scenarios/plain-exact/rank0/journal.jsonl"])
+    num_bytes: int
+
+
+class ArtifactList(BaseModel):
+    artifacts: list[ArtifactEntry]
+    recordings: bool = Field(description="false: recordings were deleted, as old as they were")
+
+
+class AuditEntry(BaseModel):
+    """A change that somebody asked for."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: int
+    at: datetime
+    key_id: str = Field(description="whose key; none where none is asked for")
+    name: str
+    action: str = Field(examples=["run.submitted", "run.cancelled", "run.deleted", "key.added", "key.revoked"])
+    target: str = Field(description="the run's or the key's id")
+    address: str | None
+
+
+class AuditPage(BaseModel):
+    entries: list[AuditEntry]
+    next_cursor: int | None = Field(description="pass it as `cursor` for the next page; null: this is the last")
 
 
 class StrategyEntry(BaseModel):

@@ -24,6 +24,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from service import heartbeat
+from service.chores import Chores
 from service.events import Throttle
 from service.queue import Consumer
 from service.rundir import ERROR, REPORT, Attempt
@@ -72,6 +73,7 @@ class Worker:
         self._claims: dict[str, Claim] = {}
         self._lent: dict[str, Lent] = {}
         self._warm = WarmLaunchers(settings.slots)
+        self._chores = Chores(settings, engine)
         self._stopping = threading.Event()
         self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="run-")
         # Every run takes at least one slot, so there is no use in holding more runs than slots.
@@ -88,11 +90,13 @@ class Worker:
         self._consumer.launch()
         self._pulse.start()
         self._watch.start()
+        self._chores.start()
         log.info("worker started", executor=self.name, slots=self._settings.slots)
 
     def stop(self) -> None:
         """Stop without waiting for runs in progress: they are handed back and begin again elsewhere."""
         self._stopping.set()
+        self._chores.stop()
         self._pulse.join(timeout=5)
         self._watch.join(timeout=5)
         for claim in list(self._claims.values()):

@@ -45,11 +45,18 @@ keys = typer.Typer(no_args_is_help=True, help="API keys of a service: made, list
 def add_key(
     name: Annotated[str, typer.Argument(help="whose key it is, or what for")],
     scope: Annotated[Literal["read", "submit", "admin"], typer.Option(help="what it may do")] = "submit",
+    max_unfinished: Annotated[
+        int | None, typer.Option(help="runs it may have waiting or running [as LOCKSTEP_MAX_UNFINISHED_PER_KEY]", min=0)
+    ] = None,
+    runs_per_hour: Annotated[
+        int | None, typer.Option(help="runs it may submit in an hour [as LOCKSTEP_RUNS_PER_HOUR_PER_KEY]", min=0)
+    ] = None,
     data: DataOption = None,
 ) -> None:
-    """Make a key and print it: it is shown this once."""
+    """Make a key and print it: it is shown this once. For its own limits, 0 is no limit."""
     with usage_errors():
-        typer.echo(_service().keys_of(data).make(name, scope))
+        keys = _service().keys_of(data)
+        typer.echo(keys.make(name, scope, max_unfinished=max_unfinished, runs_per_hour=runs_per_hour))
 
 
 @keys.command("list")

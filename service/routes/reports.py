@@ -60,7 +60,7 @@ def get_report(
 ) -> Response:
     """The report of a finished run: JSON, or what `format` or `Accept` names."""
     wanted = query.format or negotiate(accept)
-    text = _stored(run_id, context)
+    text = stored_report(run_id, context)
     if wanted != "json":
         from verifier.report import render
 
@@ -74,7 +74,7 @@ def report_schema() -> dict[str, Any]:
     return Report.model_json_schema(mode="serialization")
 
 
-def _stored(run_id: str, context: ContextOf) -> str:
+def stored_report(run_id: str, context: ContextOf) -> str:
     row = context.runs.get(run_id)
     if row is None:
         raise no_such_run(run_id)

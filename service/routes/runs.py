@@ -1,28 +1,35 @@
-"""``/runs``: submit, list, look at, cancel."""
+"""``/runs``: submit, list, look at, cancel, delete."""
 
 from __future__ import annotations
 
+import hashlib
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from sqlalchemy.orm import Session
 
+from service import audit
 from service.access import needs
+from service.caller import Caller
 from service.context import ContextOf
+from service.db import RunRow
 from service.problems import GUARDED, Problem, declare, no_such_run
 from service.runs import KeyInUse, NotCancellable
 from service.schemas import Run, RunPage, RunQuery, RunSubmission, RunSummary
 from service.submission import accept
+from service.webhooks import allowed
 
 router = APIRouter(prefix="/runs", tags=["runs"], dependencies=[Depends(needs("read"))])
 
 
-@router.post("", status_code=202, responses=declare(400, 422, *GUARDED), dependencies=[Depends(needs("submit"))])
+@router.post("", status_code=202, responses=declare(400, 413, 422, *GUARDED))
 def submit_run(
     submission: RunSubmission,
     request: Request,
     response: Response,
     context: ContextOf,
+    caller: Annotated[Caller, Depends(needs("submit"))],
     idempotency_key: Annotated[
         str | None,
         Header(
@@ -34,13 +41,21 @@ def submit_run(
     ] = None,
 ) -> Run:
     """Queue a verification. What cannot be carried out is refused here (422), and nothing is queued."""
+
+    def enqueue(session: Session, row: RunRow) -> None:
+        context.producer.enqueue(session, row.id, row.priority)
+        audit.record(session, caller, "run.submitted", row.id)
+
     try:
         row = context.runs.add(
             accept(submission, context.settings),
             submission.labels,
             submission.priority,
-            lambda session, row: context.producer.enqueue(session, row.id, row.priority),
-            key=idempotency_key,
+            enqueue,
+            admit=lambda session: context.limits.admit(session, caller),
+            idempotency_key=_own(caller, idempotency_key),
+            key_id=caller.id if caller.has_key else None,
+            webhook=allowed(submission.webhook, context.settings),
         )
     except KeyInUse as error:
         detail = f"Idempotency-Key '{idempotency_key}' belongs to run {error.run_id}, which was another submission."
@@ -55,7 +70,9 @@ def submit_run(
 def list_runs(query: Annotated[RunQuery, Query()], context: ContextOf) -> RunPage:
     """Runs, newest first."""
     # One more than asked for tells whether there is a next page.
-    rows = context.runs.page(query.limit + 1, query.cursor, query.state, query.verdict)
+    rows = context.runs.page(
+        query.limit + 1, query.cursor, query.state, query.verdict, strategy=query.strategy, labels=query.labels()
+    )
     page = [RunSummary.model_validate(row) for row in rows[: query.limit]]
     return RunPage(runs=page, next_cursor=page[-1].id if len(rows) > query.limit else None)
 
@@ -69,15 +86,38 @@ def get_run(run_id: str, context: ContextOf) -> Run:
     return Run.model_validate(row)
 
 
-@router.post("/{run_id}/cancel", responses=declare(404, 409, 422, *GUARDED), dependencies=[Depends(needs("submit"))])
-def cancel_run(run_id: str, context: ContextOf) -> Run:
+@router.post("/{run_id}/cancel", responses=declare(404, 409, 422, *GUARDED))
+def cancel_run(run_id: str, context: ContextOf, caller: Annotated[Caller, Depends(needs("submit"))]) -> Run:
     """Take a run out of the queue, or end it where it runs: its ranks are gone within two seconds. Repeating it is
     harmless."""
     try:
-        row = context.runs.cancel(run_id)
+        row = context.runs.cancel(run_id, lambda session: audit.record(session, caller, "run.cancelled", run_id))
     except NotCancellable as error:
         detail = f"Run {run_id} is {error.state}; only a queued or running run can be cancelled. It has ended."
         raise Problem(HTTPStatus.CONFLICT, "run-ended", detail) from None
     if row is None:
         raise no_such_run(run_id)
     return Run.model_validate(row)
+
+
+@router.delete("/{run_id}", status_code=204, response_class=Response, responses=declare(404, 409, 422, *GUARDED))
+def delete_run(run_id: str, context: ContextOf, caller: Annotated[Caller, Depends(needs("submit"))]) -> None:
+    """Delete a run that has ended, with its report and recordings, for good. A key that is not `admin` may delete what
+    was submitted with it."""
+    row = context.runs.get(run_id)
+    if row is None:
+        raise no_such_run(run_id)
+    if not caller.may("admin") and row.key_id != caller.id:
+        detail = f"Run {run_id} was not submitted with the key '{caller.name}'; deleting it needs an admin key."
+        raise Problem(HTTPStatus.FORBIDDEN, "not-your-run", detail)
+    if not context.retention.delete(run_id, lambda session: audit.record(session, caller, "run.deleted", run_id)):
+        state = row.state if (row := context.runs.get(run_id)) is not None else "deleted"
+        detail = f"Run {run_id} is {state}; only a run that has ended can be deleted. Cancel it first."
+        raise Problem(HTTPStatus.CONFLICT, "run-not-ended", detail)
+
+
+def _own(caller: Caller, key: str | None) -> str | None:
+    """The Idempotency-Key as it is stored: two callers may have chosen the same one."""
+    if key is None or not caller.has_key:
+        return key
+    return hashlib.sha256(f"{caller.id}/{key}".encode()).hexdigest()

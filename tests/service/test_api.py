@@ -50,7 +50,7 @@ def test_a_submitted_run_is_queued_and_can_be_looked_up(client: Any) -> None:
 
 def test_the_submission_is_the_request_with_the_same_defaults() -> None:
     ours, theirs = RunSubmission.model_fields, Request.model_fields
-    assert set(ours) - {"priority", "labels"} == set(theirs) - {"trust"}
+    assert set(ours) - {"priority", "labels", "webhook"} == set(theirs) - {"trust"}
     for name in set(ours) & set(theirs) - {"strategy"}:
         assert ours[name].default == theirs[name].default, name
 

@@ -43,7 +43,8 @@ def test_at_once(settings: Settings) -> None:
     with ThreadPoolExecutor(8) as threads:
         rows = list(
             threads.map(
-                lambda _: runs.add(REQUEST, {}, 0, lambda _session, row: queued.append(row.id), key="same"), range(16)
+                lambda _: runs.add(REQUEST, {}, 0, lambda _session, row: queued.append(row.id), idempotency_key="same"),
+                range(16),
             )
         )
     assert {row.id for row in rows} == {rows[0].id}

@@ -20,7 +20,12 @@ from verifier.errors import UsageError
 
 OPEN = {"/healthz", "/readyz", "/strategies", "/checks"}
 RUN = {"strategy": {"kind": "builtin", "name": "bucketed"}, "world_size": 2}
-NEEDS = {("post", "/runs"): "submit", ("post", "/runs/{run_id}/cancel"): "submit"}  # all else: read
+NEEDS = {  # all else: read
+    ("post", "/runs"): "submit",
+    ("post", "/runs/{run_id}/cancel"): "submit",
+    ("delete", "/runs/{run_id}"): "submit",
+    ("get", "/audit"): "admin",
+}
 
 
 class Asked:

@@ -1,0 +1,30 @@
+"""Who asks, and what he may: a scope is one of three, and each may what those before it may."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Scope = Literal["read", "submit", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The holder of an API key; or everybody, where none is asked for."""
+
+    id: str
+    name: str
+    scope: Scope
+    address: str | None = None
+
+    def may(self, scope: Scope) -> bool:
+        return SCOPES.index(self.scope) >= SCOPES.index(scope)
+
+    @property
+    def has_key(self) -> bool:
+        return self.id not in (EVERYBODY.id, COMMAND_LINE)
+
+
+COMMAND_LINE = "command line"
+EVERYBODY = Caller("none", "no keys are asked for", "admin")

@@ -1,0 +1,94 @@
+"""What every request and every answer passes through: a name for the log, safe headers, the clock, a limit.
+
+Special here: plain ASGI, so a stream passes through unbuffered. The route's template, not the path, is what metrics are
+kept by: paths hold ids, of which there is no end.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.metrics import Metrics
+
+REQUEST_ID = "X-Request-Id"
+_GIVEN_ID = re.compile(r"[\w.:/+=-]{1,100}")
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "Cache-Control": "no-store",
+}
+log = structlog.get_logger()
+
+
+class Outermost:
+    """Wraps the whole app."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, max_body_bytes: int) -> None:
+        self._app, self._metrics, self._max_body_bytes = app, metrics, max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get(REQUEST_ID, "")
+        identity = given if _GIVEN_ID.fullmatch(given) else secrets.token_hex(8)
+        begun = time.perf_counter()
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                _complete(MutableHeaders(scope=message), identity)
+                self._note(scope, message["status"], time.perf_counter() - begun)
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request=identity):
+            await self._app(scope, _limited(receive, self._max_body_bytes), answer)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        route: Any = scope.get("route")
+        template = getattr(route, "path", "none")
+        self._metrics.saw(scope["method"], template, status, seconds)
+        if scope["method"] not in ("GET", "HEAD") or status >= 400:
+            caller = scope.get("state", {}).get("caller")
+            log.info(
+                "request",
+                method=scope["method"],
+                path=scope["path"][:200],
+                status=status,
+                ms=round(seconds * 1000, 1),
+                key=caller.id if caller is not None and caller.has_key else None,
+            )
+
+
+def _limited(receive: Receive, most: int) -> Receive:
+    """``receive``, which raises when more than ``most`` bytes have come: whoever reads the body answers with 413. The
+    length that a request announces is not asked: it may announce none."""
+    seen = 0
+
+    async def limited() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > most:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        return message
+
+    return limited
+
+
+def _complete(headers: MutableHeaders, identity: str) -> None:
+    headers[REQUEST_ID] = identity
+    for name, value in _HEADERS.items():
+        headers.setdefault(name, value)  # a route may have said it more exactly
