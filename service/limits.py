@@ -1,8 +1,8 @@
 """How much one caller may ask for, and how much the service takes at all: 429, with how long to wait.
 
 Special here: what is counted in the database (waiting and unfinished runs, runs in an hour) is counted in the
-transaction that adds the run, so two submissions of one key do not both get the last place. Requests a minute are counted
-in each API process for itself. Who is not asked for a key (this machine alone) has no quota of his own.
+transaction that adds the run, so two submissions of one key do not both get the last place. Requests a minute are
+counted in each API process for itself. Who is not asked for a key (this machine alone) has no quota of his own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is deleted is gone everywhere, what is to stay stays, and a crash in the middle of it leaves nothing for ever."""
+"""What is deleted is gone everywhere, what is to stay stays, and a crash in between leaves nothing for ever."""
 
 from __future__ import annotations
 

@@ -30,6 +30,10 @@ def no_sync_restored(recording: Recording) -> Findings:
         return Findings(blocked="gradients were wrong before there was any exception: see LS201")
     if not own_steps(recording) and compare_weights(recording, range(step)).failures:
         return Findings(blocked="weights were wrong before there was any exception: see LS202")
+    if _some_have_none(recording, step):
+        return Findings(
+            blocked="a rank has no gradient where others have one, which no flag of no_sync() does: see LS201"
+        )
     findings = _agree(recording, step)
     if not findings.failures and not own_steps(recording):
         equal = compare_gradients(recording)
@@ -37,6 +41,12 @@ def no_sync_restored(recording: Recording) -> Findings:
         findings.failures += equal.failures
         findings.blocked = findings.blocked or equal.blocked
     return findings
+
+
+def _some_have_none(recording: Recording, step: int) -> bool:
+    """A step that was not synchronised leaves every rank its own gradients: one without any met with something else."""
+    held = [set(rank.named("gradient", step)) for rank in recording.ranks if rank.completed]
+    return any(names != held[0] for names in held)
 
 
 def _agree(recording: Recording, step: int) -> Findings:
