@@ -32,7 +32,7 @@ class Subject:
     causes: frozenset[str] = frozenset()  # the one to be named first, any of these
     fault: str | None = None
     sources: tuple[str, ...] = ()  # threads, as owner/repository#number or addresses
-    min_world_size: int = 2
+    right_at: frozenset[int] = frozenset()  # world sizes at which the mistake is none
     driver: str | None = None  # the style in which a control must be recognised
 
     @property
@@ -79,7 +79,7 @@ def specimens() -> list[Subject]:
                 frozenset(module.TRIPS),
                 frozenset(causes),
                 sources=_sources(module.__doc__ or ""),
-                min_world_size=getattr(module, "MIN_WORLD_SIZE", 2),
+                right_at=frozenset(getattr(module, "RIGHT_AT", ())),
             )
         )
     return found

@@ -61,7 +61,8 @@ class Trial:
 def try_subject(
     subject: Subject, launcher: Launcher, *, world_size: int = 3, seed: int = 0, delay_ms: float = 0.0
 ) -> Trial:
-    world_size = max(world_size, subject.min_world_size)
+    while world_size in subject.right_at:
+        world_size += 1
     request = Request(
         strategy=subject.strategy, world_size=world_size, fault=subject.fault, seed=seed, delay_ms=delay_ms, trust=True
     )

@@ -11,7 +11,7 @@ from ddp_core.strategies.naive import Naive
 
 TRIPS = {"LS201"}
 CAUSE = "rescaled"
-MIN_WORLD_SIZE = 3
+RIGHT_AT = {2}
 NUM_DEVICES = 2
 
 

@@ -13,6 +13,7 @@ from ddp_core.strategy import drop_if_nobody_used, gradient_to_send
 
 TRIPS = {"LS201"}
 CAUSE = None
+RIGHT_AT = {2, 4}
 
 
 class MeanOfMeans(Strategy):

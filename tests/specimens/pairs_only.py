@@ -12,7 +12,7 @@ from ddp_core.strategies.naive import Naive
 
 TRIPS = {"LS101", "LS201"}
 CAUSE = "not_synchronised"
-MIN_WORLD_SIZE = 3
+RIGHT_AT = {2}
 
 
 class Pairs(Naive):
