@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from benchmarks import communication
+from service import configuration
 from tests.conftest import ROOT
 from verifier import catalogue
 
@@ -23,3 +24,14 @@ def test_links_lead_somewhere():
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), (page.name, target)
+
+
+def test_configuration():
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    assert text == configuration.page()
+    read = set()
+    for package in ("ddp_core", "verifier", "service"):
+        for file in (ROOT / package).rglob("*.py"):
+            read |= set(re.findall(r"\bLOCKSTEP_[A-Z_]+[A-Z]\b", file.read_text()))
+    missing = {name for name in read if f"`{name}`" not in text} - configuration.INTERNAL
+    assert not missing

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from verifier import catalogue, cli_service
-from verifier.errors import UsageError
+from verifier import catalogue, cli_client, cli_service
+from verifier import options as opt
+from verifier.delivery import EXIT_CODES, deliver
 from verifier.usage import errors, usage_errors
 
 if TYPE_CHECKING:
     from verifier.launcher import Launcher
 
 ALL = "all"
-EXIT_CODES = {"pass": 0, "fail": 1, "unknown": 3}
 
 app = typer.Typer(
     name="lockstep",
@@ -38,7 +38,6 @@ app = typer.Typer(
     epilog="Exit codes: 0 pass, 1 fail, 2 wrong usage, 3 unknown or our own error.",
 )
 
-Format = Literal["text", "json", "junit", "markdown", "html"]
 Plural = Literal["strategies", "checks", "faults", "workloads", "launchers", "situations", "drivers"]
 
 
@@ -51,29 +50,23 @@ def verify(
         str,
         typer.Argument(help="a built-in name, 'all' of them, path/to/file.py:wrap, or package.module:attribute"),
     ],
-    world_size: Annotated[int, typer.Option("--world-size", "-n", help="number of ranks")] = 4,
-    profile: Annotated[
-        Literal["quick", "standard", "thorough"], typer.Option(help="how many situations it is tried in")
-    ] = "standard",
-    check: Annotated[list[str] | None, typer.Option(help="only this check; may be repeated")] = None,
-    workload: Annotated[list[str] | None, typer.Option(help="only this workload; may be repeated")] = None,
-    backend: Annotated[Literal["auto", "gloo", "nccl"], typer.Option()] = "auto",
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option()] = "auto",
-    launcher: Annotated[str, typer.Option(help="how ranks are run: see 'lockstep list launchers'")] = "auto",
-    driver: Annotated[
-        str | None, typer.Option(help="how it is driven; found by looking unless named: see 'lockstep list drivers'")
-    ] = None,
-    option: Annotated[list[str] | None, typer.Option(help="K=V, passed to wrap(); may be repeated")] = None,
-    fault: Annotated[str | None, typer.Option(help="plant this mistake, to see it caught")] = None,
-    seed: Annotated[int, typer.Option(help="of weights, data and delays")] = 0,
-    delay: Annotated[
-        float, typer.Option(help="milliseconds by which collectives start and finish late, legally; drawn by seed")
-    ] = 0.0,
-    timeout: Annotated[float, typer.Option(help="seconds for everything")] = 600.0,
+    world_size: opt.WorldSize = 4,
+    profile: opt.ProfileOption = "standard",
+    check: opt.Checks = None,
+    workload: opt.Workloads = None,
+    backend: opt.Backend = "auto",
+    device: opt.Device = "auto",
+    launcher: opt.LauncherName = "auto",
+    driver: opt.DriverName = None,
+    option: opt.Options = None,
+    fault: opt.FaultName = None,
+    seed: opt.Seed = 0,
+    delay: opt.Delay = 0.0,
+    timeout: opt.Timeout = 600.0,
     out: Annotated[Path | None, typer.Option(help="keep recordings and report in this folder")] = None,
     trust: Annotated[bool, typer.Option("--trust", help="run sent source without a container")] = False,
-    format: Annotated[Format, typer.Option(help="of the result")] = "text",
-    output: Annotated[Path | None, typer.Option(help="write the result there instead of stdout")] = None,
+    format: opt.FormatOption = "text",
+    output: opt.Output = None,
 ) -> None:
     """Try a strategy on real ranks and judge it."""
     from verifier import engine
@@ -82,7 +75,7 @@ def verify(
 
     with usage_errors():
         request = Request(
-            strategy=parse_strategy("naive" if strategy == ALL else strategy, parse_options(option or [])),
+            strategy=parse_strategy("naive" if strategy == ALL else strategy, opt.parse_options(option or [])),
             world_size=world_size,
             profile=profile,
             checks=tuple(c.upper() for c in check) if check else None,
@@ -102,7 +95,7 @@ def verify(
                 verdict = _run_all(request, folder, warm, tell, format, output)
             else:
                 report = engine.run(request, folder, launcher=warm, progress=tell)
-                _deliver(report, format, output)
+                deliver(report, format, output)
                 verdict = report.verdict
     raise typer.Exit(EXIT_CODES[verdict])
 
@@ -110,15 +103,15 @@ def verify(
 @app.command()
 def judge(
     run_dir: Annotated[Path, typer.Argument(help="a folder made with 'lockstep verify --out'")],
-    format: Annotated[Format, typer.Option(help="of the result")] = "text",
-    output: Annotated[Path | None, typer.Option(help="write the result there instead of stdout")] = None,
+    format: opt.FormatOption = "text",
+    output: opt.Output = None,
 ) -> None:
     """Judge a recording again, without running anything."""
     from verifier import engine
 
     with usage_errors():
         report = engine.judge(run_dir)
-    _deliver(report, format, output)
+    deliver(report, format, output)
     raise typer.Exit(EXIT_CODES[report.verdict])
 
 
@@ -161,34 +154,13 @@ def doctor(
     raise typer.Exit(0 if found["sound"] else 1)
 
 
-def parse_options(pairs: list[str]) -> dict[str, Any]:
-    """``["bucket_cap_mb=1", "name=x"]`` as a dict; values are JSON where they can be, else text.
-
-    Raises:
-        UsageError: a pair has no ``=`` or its key is no Python name.
-    """
-    options = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise UsageError(f"'{pair}' is not of the form K=V. Write for example --option bucket_cap_mb=1.")
-        try:
-            options[key] = json.loads(value)
-        except json.JSONDecodeError:
-            options[key] = {"True": True, "False": False, "None": None}.get(value, value)
-    return options
-
-
 @contextlib.contextmanager
 def _started(request: Any, out: Path | None, output: Path | None) -> Iterator[tuple[Path, Any, Any]]:
     """Refuse what can be refused; then a folder, a launcher, and a live line on stderr, all gone afterwards."""
     from verifier import engine
 
     engine.plan(request)
-    if output is not None and not output.parent.is_dir():
-        raise UsageError(f"there is no folder '{output.parent}' to write '{output.name}' in.")
-    if output is not None and output.is_dir():
-        raise UsageError(f"'{output}' is a folder. Give the name of a file to write.")
+    opt.check_output(output)
     with contextlib.ExitStack() as stack:
         folder = out or Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-", ignore_cleanup_errors=True))
@@ -201,7 +173,7 @@ def _started(request: Any, out: Path | None, output: Path | None) -> Iterator[tu
         yield folder, launcher, status.update if status is not None else None
 
 
-def _run_all(request: Any, folder: Path, launcher: Any, tell: Any, format: Format, output: Path | None) -> Any:
+def _run_all(request: Any, folder: Path, launcher: Any, tell: Any, format: opt.Format, output: Path | None) -> Any:
     from verifier import engine, suite
 
     reports = suite.run_all(request, folder, launcher=launcher, progress=tell)
@@ -214,20 +186,8 @@ def _run_all(request: Any, folder: Path, launcher: Any, tell: Any, format: Forma
     return suite.verdict_of(reports)
 
 
-def _deliver(report: Any, format: Format, output: Path | None) -> None:
-    from verifier import engine
-    from verifier.report import render
-    from verifier.report.text import renderable
-
-    if output is not None:
-        engine.write_atomically(output, render(report, format))
-    elif format == "text" and sys.stdout.isatty():
-        Console(highlight=False).print(renderable(report))
-    else:
-        sys.stdout.write(render(report, format))
-
-
 cli_service.register(app)
+cli_client.register(app)
 
 _early: Launcher | None = None  # a launcher that is warming up since before this module was imported
 
