@@ -26,6 +26,7 @@ from service.retention import Retention
 from service.routes import artifacts, audit, catalogue, compare, events, health, metrics, reports, runs
 from service.runs import Runs
 from service.settings import Settings
+from service.telemetry import trace_requests
 
 DESCRIPTION = "Do N replicas compute what one process would have computed? Submit a strategy, read the evidence."
 
@@ -63,4 +64,5 @@ def create_app(settings: Settings) -> FastAPI:
     for group in (compare, runs, events, artifacts, reports, catalogue, metrics, audit, health):
         app.include_router(group.router)
     problems.install(app)
+    trace_requests(app, settings)
     return app

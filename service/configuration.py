@@ -25,7 +25,10 @@ from verifier.containers.limits import ContainerLimits
 OTHERS: dict[str, tuple[str, str]] = {
     "LOCKSTEP_RANK_IMAGES": ("`lockstep-rank`", "images that ranks may run in, by commas; the first is the default"),
     "LOCKSTEP_GPUS": ("", "GPUs that ranks may get, as the container engine names them, by commas; none: none"),
-    "LOCKSTEP_TOPOLOGY": ("`auto`", "`ranks`: a container for each rank; `single`: one for all; `auto`: by the processors there are"),
+    "LOCKSTEP_TOPOLOGY": (
+        "`auto`",
+        "`ranks`: a container for each rank; `single`: one for all; `auto`: by the processors there are",
+    ),
     "LOCKSTEP_MEMORY_GIB": ("3/4 of what is free", "memory of all ranks of a scenario together, on this machine"),
     "LOCKSTEP_DISK_GIB": ("1/2 of what is free", "disk space that they may write"),
     "LOCKSTEP_START_METHOD": ("`fork`; on macOS `spawn`", "how ranks are started on this machine"),
@@ -43,8 +46,8 @@ def page() -> str:
         "",
         "Written by `python -m service.configuration --write docs/configuration.md`.",
         "",
-        "Everything is read from the environment; an empty variable counts as not set. What a command is given as a flag",
-        "goes first. A bad value ends the start with one sentence that names the variable, the value and the rule.",
+        "Everything is read from the environment; an empty variable counts as not set. A command's flag goes before its",
+        "variable. A bad value ends the start with one sentence that names the variable, the value and the rule.",
         "",
         "## The service: `lockstep serve`, `lockstep worker`, `lockstep keys`",
         "",

@@ -31,6 +31,7 @@ from service.rundir import ERROR, REPORT, Attempt
 from service.runs import Claim, Runs
 from service.settings import Settings
 from service.slots import Slots
+from service.telemetry import spans
 from service.warm import Lent, WarmLaunchers
 from verifier.report.model import Report
 from verifier.request import Request
@@ -69,6 +70,7 @@ class Worker:
         self.name = executor_name(settings)
         self._settings, self._engine = settings, engine
         self._runs = Runs(engine)
+        self._span = spans(settings)
         self._slots = Slots(settings.slots)
         self._claims: dict[str, Claim] = {}
         self._lent: dict[str, Lent] = {}
@@ -122,7 +124,8 @@ class Worker:
         self._claims[run_id] = claim
         log.info("run started", run=run_id, attempt=claim.attempt, executor=self.name)
         try:
-            self._attempt(claim)
+            with self._span("lockstep.run", {"lockstep.run.id": run_id, "lockstep.attempt": claim.attempt}):
+                self._attempt(claim)
         finally:
             del self._claims[run_id]
             self._lent.pop(run_id, None)

@@ -30,6 +30,7 @@ from service.db import connect
 from service.log import configure_logging
 from service.migrate import migrate
 from service.settings import Settings
+from tests.service.postgres_server import postgres, url  # noqa: F401 (fixtures)
 
 HERE = Path(__file__).parent
 DEADLINE_S = 45.0
