@@ -15,6 +15,7 @@ from fastapi import FastAPI
 import ddp_core
 from service import problems
 from service.access import asks_for_keys
+from service.bell import Bell
 from service.context import Context
 from service.db import connect
 from service.keys import Keys
@@ -43,6 +44,7 @@ def create_app(settings: Settings) -> FastAPI:
         limits=Limits.of(settings),
         retention=Retention(settings, engine, producer),
         metrics=Metrics(engine),
+        bell=Bell(engine),
     )
 
     @asynccontextmanager

@@ -8,6 +8,7 @@ from typing import Annotated
 import sqlalchemy as sa
 from fastapi import Depends, Request
 
+from service.bell import Bell
 from service.keys import Keys
 from service.limits import Limits
 from service.metrics import Metrics
@@ -27,6 +28,7 @@ class Context:
     limits: Limits
     retention: Retention
     metrics: Metrics
+    bell: Bell
 
 
 def _context(request: Request) -> Context:

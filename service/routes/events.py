@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header
@@ -18,11 +19,11 @@ from service import events
 from service.access import needs
 from service.context import ContextOf
 from service.problems import GUARDED, declare, no_such_run
+from service.runs import FINAL
 from service.schemas import Event
 
 router = APIRouter(prefix="/runs", tags=["runs"], dependencies=[Depends(needs("read"))])
-POLL_S = 0.25
-FINAL = ("finished", "cancelled", "errored")
+LOOK_S = 5.0  # a stream looks by itself this often, should nothing ring
 
 
 def known(run_id: str, context: ContextOf) -> str:
@@ -42,15 +43,19 @@ async def stream_events(
 ) -> AsyncIterator[ServerSentEvent]:
     """Events `state` (queued, running, finished, cancelled, errored) and `progress`, until the run has ended."""
     last = last_event_id
-    while True:
-        found = await asyncio.to_thread(events.after, context.engine, run_id, last)
-        for row in found:
-            last = row.id
-            yield ServerSentEvent(data=Event.model_validate(row).model_dump(mode="json"), event=row.kind, id=str(last))
-            if row.kind == events.STATE and row.text in FINAL:
-                return
-        if not found:
-            run = await asyncio.to_thread(context.runs.get, run_id)
-            if run is None or run.state in FINAL:  # taken up after the end, or a run from before there were events
-                return
-            await asyncio.sleep(POLL_S)
+    with context.bell.subscribed(run_id) as rung:
+        while True:
+            rung.clear()
+            found = await asyncio.to_thread(events.after, context.engine, run_id, last)
+            for row in found:
+                last = row.id
+                told = Event.model_validate(row).model_dump(mode="json")
+                yield ServerSentEvent(data=told, event=row.kind, id=str(last))
+                if row.kind == events.STATE and row.text in FINAL:
+                    return
+            if not found:
+                run = await asyncio.to_thread(context.runs.get, run_id)
+                if run is None or run.state in FINAL:  # taken up after the end, or a run from before there were events
+                    return
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(rung.wait(), LOOK_S)
