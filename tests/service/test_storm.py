@@ -123,13 +123,13 @@ def check(storm: Storm, settings: Settings) -> None:
             assert run["verdict"] == run["request"]["strategy"]["options"]["verdict"]
             assert storm.ask("GET", f"/runs/{run_id}/report").json()["verdict"] == run["verdict"]
     assert ends(settings) == dict.fromkeys(storm.runs, 1)
-    for worker in storm.workers:  # all slots of both are there: each takes a run that needs them all
+    for worker in storm.workers:  # all four slots of both are there: eight runs of one rank run at once
         worker.until(lambda worker=worker: "Lockstep worker" in worker.text(), "it to greet")
-    large = [storm.api.submit(world_size=4, hold=True) for _ in range(2)]
-    for run_id in large:
+    small = [storm.api.submit(world_size=1, hold=True) for _ in range(8)]
+    for run_id in small:
         storm.api.wait(run_id, "running")
     storm.api.let_go()
-    for run_id in large:
+    for run_id in small:
         storm.api.wait(run_id)
     for process in (*storm.workers, storm.api):
         assert process.end() == 0
