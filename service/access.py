@@ -20,6 +20,8 @@ from service.context import ContextOf
 from service.problems import Problem
 from service.settings import Settings
 
+COOKIE = "lockstep_key"
+PAGES = "/pages/"
 _bearer = HTTPBearer(auto_error=False, description="a key made with `lockstep keys add`")
 
 
@@ -44,7 +46,7 @@ def needs(scope: Scope) -> Callable[..., Caller]:
         context: ContextOf,
         given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None,
     ) -> Caller:
-        caller = replace(_who(context, given), address=request.client.host if request.client else None)
+        caller = replace(_who(context, _token(request, given)), address=request.client.host if request.client else None)
         if not caller.may(scope):
             detail = f"The key '{caller.name}' may {caller.scope}, and this needs {scope}."
             raise Problem(HTTPStatus.FORBIDDEN, "scope-too-narrow", detail)
@@ -56,10 +58,18 @@ def needs(scope: Scope) -> Callable[..., Caller]:
     return let_through
 
 
-def _who(context: ContextOf, given: HTTPAuthorizationCredentials | None) -> Caller:
+def _token(request: Request, given: HTTPAuthorizationCredentials | None) -> str | None:
+    """The key that was sent; a browser's is a cookie, which opens our pages, and what may be read."""
+    if given is not None:
+        return given.credentials
+    reads = request.method in ("GET", "HEAD") or request.url.path.startswith(PAGES)
+    return request.cookies.get(COOKIE) if reads else None
+
+
+def _who(context: ContextOf, given: str | None) -> Caller:
     if not asks_for_keys(context.settings):
         return EVERYBODY
-    caller = context.keys.caller(given.credentials) if given is not None else None
+    caller = context.keys.caller(given) if given is not None else None
     if caller is None:
         detail = (
             "This service asks for an API key: send 'Authorization: Bearer lsk_...'. Its operator makes one with "

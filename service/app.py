@@ -1,8 +1,7 @@
 """The HTTP side: ``create_app(settings)`` puts routes, errors and what they share together.
 
-Special here: it neither migrates nor executes anything, so any number of it may run beside each other. The
-interactive documentation pages are left out because they load their scripts from elsewhere; ``/openapi.json``
-is served.
+Special here: it neither migrates nor executes anything, so any number of it may run beside each other. FastAPI's
+own documentation pages are left out because they load their scripts from elsewhere; ``/openapi.json`` is served.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from fastapi.staticfiles import StaticFiles
 
 import ddp_core
 from service import problems
@@ -24,7 +24,7 @@ from service.metrics import Metrics
 from service.middleware import Outermost
 from service.queue import Producer
 from service.retention import Retention
-from service.routes import artifacts, audit, catalogue, compare, events, health, metrics, reports, runs
+from service.routes import artifacts, audit, catalogue, compare, events, health, metrics, pages, reports, runs
 from service.runs import Runs
 from service.settings import Settings
 from service.telemetry import trace_requests
@@ -65,6 +65,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Outermost, metrics=context.metrics, max_body_bytes=settings.max_body_bytes)
     for group in (compare, runs, events, artifacts, reports, catalogue, metrics, audit, health):
         app.include_router(group.router)
+    app.include_router(pages.router)
+    app.mount("/static", StaticFiles(directory=pages.STATIC), name="static")
     problems.install(app)
     trace_requests(app, settings)
     return app

@@ -13,7 +13,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, RedirectResponse, Response
 from pydantic import BaseModel, Field
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -91,8 +91,11 @@ def _answer(request: Request, problem: Problem, headers: dict[str, str] | None =
     return JSONResponse(body.model_dump(mode="json"), problem.status, headers, media_type=MEDIA_TYPE)
 
 
-async def _problem(request: Request, error: Exception) -> JSONResponse:
+async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
+    wants_page = request.url.path == "/" or request.url.path.startswith("/pages/")
+    if error.status == HTTPStatus.UNAUTHORIZED and wants_page:
+        return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
     challenge = {"WWW-Authenticate": "Bearer"} if error.status == HTTPStatus.UNAUTHORIZED else None
     return _answer(request, error, challenge)
 

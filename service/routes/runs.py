@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from service import audit
 from service.access import needs
 from service.caller import Caller
-from service.context import ContextOf
+from service.context import Context, ContextOf
 from service.db import RunRow
 from service.problems import GUARDED, Problem, declare, no_such_run
 from service.runs import KeyInUse, NotCancellable
@@ -41,13 +41,20 @@ def submit_run(
     ] = None,
 ) -> Run:
     """Queue a verification. What cannot be carried out is refused here (422), and nothing is queued."""
+    row = submit(submission, context, caller, idempotency_key)
+    response.headers["Location"] = str(request.app.url_path_for("get_run", run_id=row.id))
+    return Run.model_validate(row)
+
+
+def submit(submission: RunSubmission, context: Context, caller: Caller, idempotency_key: str | None = None) -> RunRow:
+    """Store and queue a run, if everything allows it."""
 
     def enqueue(session: Session, row: RunRow) -> None:
         context.producer.enqueue(session, row.id, row.priority)
         audit.record(session, caller, "run.submitted", row.id)
 
     try:
-        row = context.runs.add(
+        return context.runs.add(
             accept(submission, context.settings),
             submission.labels,
             submission.priority,
@@ -62,8 +69,6 @@ def submit_run(
         raise Problem(
             HTTPStatus.UNPROCESSABLE_ENTITY, "idempotency-key-in-use", f"{detail} Choose a new one."
         ) from None
-    response.headers["Location"] = str(request.app.url_path_for("get_run", run_id=row.id))
-    return Run.model_validate(row)
 
 
 @router.get("", responses=declare(422, *GUARDED))
