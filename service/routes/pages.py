@@ -14,8 +14,10 @@ from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from fastapi import APIRouter, Depends, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from pydantic import ValidationError
 
 from service import artifacts, events
 from service.access import COOKIE, asks_for_keys, needs
@@ -110,7 +112,11 @@ def show_comparison(
 @router.post("/pages/runs")
 def submit_form(form: Form, context: ContextOf, caller: Submitter) -> Response:
     strategy = {"kind": "builtin", "name": form.pop("strategy", "")}
-    run = submit(RunSubmission.model_validate({"strategy": strategy, **form}), context, caller)
+    try:
+        submission = RunSubmission.model_validate({"strategy": strategy, **form})
+    except ValidationError as error:
+        raise RequestValidationError(error.errors()) from None
+    run = submit(submission, context, caller)
     return RedirectResponse(f"/pages/runs/{run.id}", HTTPStatus.SEE_OTHER)
 
 
