@@ -29,7 +29,9 @@ def test_command(command):
     ):  # fmt: skip
         assert flag in text, flag
     text = command("--help").stdout
-    for name in ("verify", "judge", "list", "explain", "doctor", "serve", "worker", "keys"):
+    for name in (
+        "verify", "judge", "list", "explain", "doctor", "serve", "worker", "keys", "submit", "watch", "runs",
+    ):  # fmt: skip
         assert f" {name} " in text, name
 
 

@@ -1,4 +1,4 @@
-"""``/audit``: who did what."""
+"""``/audit``: who asked for which change, newest first. For admin keys alone: it names people and addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/metrics``, for Prometheus."""
+"""``/metrics``, for Prometheus, which sends a key as a bearer token where one is asked for."""
 
 from __future__ import annotations
 
