@@ -7,15 +7,16 @@ is not the same as unknown; of the environment and the request only what differs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from rich.table import Table
 
-from verifier.report.model import Report
+from verifier.report.model import CheckResult, Report
 from verifier.verdict import Verdict
 
 ABSENT = "-"
+Outcome = Literal["pass", "fail", "unknown", "not claimed"]  # a check's; the last is a verdict on nothing
 
 
 class _Model(BaseModel):
@@ -27,7 +28,7 @@ class CheckAcross(_Model):
 
     code: str
     name: str
-    verdicts: list[Verdict | None] = Field(description="in the reports' order; null: this report does not have it")
+    verdicts: list[Outcome | None] = Field(description="in the reports' order; null: this report does not have it")
     margins: list[float | None] = Field(description="largest error as a fraction of the bound")
     causes: list[str | None] = Field(description="of the first failure")
     changed: bool = Field(description="the verdicts are not all the same")
@@ -84,7 +85,7 @@ def _all_checks(reports: Sequence[Report]) -> dict[str, str]:
 
 def _check(code: str, name: str, reports: Sequence[Report]) -> CheckAcross:
     found = [next((check for check in report.checks if check.code == code), None) for report in reports]
-    verdicts = [check.verdict if check else None for check in found]
+    verdicts = [_outcome(check) if check else None for check in found]
     return CheckAcross(
         code=code,
         name=name,
@@ -93,6 +94,10 @@ def _check(code: str, name: str, reports: Sequence[Report]) -> CheckAcross:
         causes=[check.failures[0].cause if check and check.failures else None for check in found],
         changed=len(set(verdicts)) > 1,
     )
+
+
+def _outcome(check: CheckResult) -> Outcome:
+    return check.verdict if check.claimed else "not claimed"
 
 
 def _differences(part: str, reports: Sequence[Report]) -> list[FieldAcross]:
