@@ -129,7 +129,10 @@ def chromium() -> str:
 
 
 def look(url: str, profile: Path, seconds: float) -> tuple[str, str]:
-    """The page as a browser has it after some seconds, and what the browser complained of."""
+    """The page as a browser has it after some seconds, and what the browser complained of.
+
+    The seconds are the browser's: it does not wait through those in which nothing happens.
+    """
     words = [
         chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync", "--enable-logging=stderr",
@@ -150,7 +153,7 @@ def test_a_real_browser_follows_a_run(start: Callable[..., Any], tmp_path: Path)
     assert f'href="/pages/runs/{done}"' in page
     assert page.count('id="list"') == 1
     held = service.submit(world_size=2, seconds=3)
-    page, complaints = look(f"{base}/pages/runs/{held}", tmp_path / "run", 30)
+    page, complaints = look(f"{base}/pages/runs/{held}", tmp_path / "run", 3600)
     assert not complaints
     assert "The report" in page, "it was queued or running when the page was loaded, and then it ended"
     assert "hx-trigger" not in page
