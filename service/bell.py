@@ -29,6 +29,7 @@ class Bell:
         self._listening: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self._seen: set[int] | None = None
         self._task: asyncio.Task[None] | None = None
+        self.closed = False
 
     @contextmanager
     def subscribed(self, run_id: str) -> Iterator[asyncio.Event]:
@@ -44,10 +45,16 @@ class Bell:
             if not self._listening[run_id]:
                 del self._listening[run_id]
 
+    def close(self) -> None:
+        """The service stops: whoever listens is to end. Clients take a stream up again elsewhere, or later."""
+        self.closed = True
+        for rung in set[asyncio.Event]().union(*self._listening.values()):
+            rung.set()
+
     async def _watch(self) -> None:
         """Look as long as anybody listens."""
         self._seen = None
-        while self._listening:
+        while self._listening and not self.closed:
             try:
                 for run_id in await asyncio.to_thread(self._new):
                     for rung in self._listening.get(run_id, ()):

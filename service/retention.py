@@ -96,7 +96,7 @@ class Retention:
     def _remove(self, path: Path) -> None:
         """Out of sight by one rename, and then for good."""
         work = work_dir(self._settings.runs_dir)
-        work.mkdir(exist_ok=True)
+        work.mkdir(parents=True, exist_ok=True)
         name = path.name.split(".")[0]
         hidden = work / f"{name if RUN_ID.fullmatch(name) else path.parent.name}.deleted-{time.time_ns()}"
         with suppress(FileNotFoundError):

@@ -22,6 +22,7 @@ import uvicorn
 from sqlalchemy.exc import DBAPIError
 
 from service.app import create_app
+from service.bell import Bell
 from service.db import connect
 from service.keys import Keys
 from service.log import configure_logging
@@ -41,12 +42,25 @@ def serve(
     configure_logging()
     listener = _listen(settings)
     engine = prepare(settings)
+    app = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings), log_level="warning", timeout_graceful_shutdown=settings.shutdown_s, server_header=False
+        app, log_level="warning", timeout_graceful_shutdown=settings.shutdown_s, server_header=False
     )
     with _signals(lambda: None), _executing(settings, engine, settings.worker):
         print(_greeting(settings, listener), file=sys.stderr, flush=True)
-        uvicorn.Server(config).run(sockets=[listener])
+        Server(config, app.state.context.bell).run(sockets=[listener])
+
+
+class Server(uvicorn.Server):
+    """Ends streams before it waits for open requests: they would never end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, bell: Bell) -> None:
+        super().__init__(config)
+        self._bell = bell
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._bell.close()
+        await super().shutdown(sockets)
 
 
 def run_worker(data_dir: Path | str | None = None, slots: int | None = None) -> None:

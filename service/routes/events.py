@@ -44,7 +44,7 @@ async def stream_events(
     """Events `state` (queued, running, finished, cancelled, errored) and `progress`, until the run has ended."""
     last = last_event_id
     with context.bell.subscribed(run_id) as rung:
-        while True:
+        while not context.bell.closed:
             rung.clear()
             found = await asyncio.to_thread(events.after, context.engine, run_id, last)
             for row in found:

@@ -48,6 +48,22 @@ def test_a_submitted_run_is_queued_and_can_be_looked_up(client: Any) -> None:
     assert client.get(answer.headers["location"]).json() == run
 
 
+def test_runs_are_found_by_strategy_and_labels(client: Any) -> None:
+    first = submit(client, world_size=2, labels={"branch": "main", "a=b": "c d"}).json()["id"]
+    second = submit(client, world_size=2, labels={"branch": "main"}).json()["id"]
+    submit(client, world_size=2)
+
+    def found(**query: Any) -> list[str]:
+        return [run["id"] for run in client.get("/runs", params=query).json()["runs"]]
+
+    assert found(label="branch=main") == [second, first]
+    assert found(label="branch=mai") == found(label="bran=main") == found(strategy="naive") == []
+    assert len(found(strategy="bucketed")) == 3
+    assert found(label=["branch=main", "branch=other"]) == []
+    for wrong in ("branch", "=main", 'a"=b', "a\\=b"):
+        assert client.get("/runs", params={"label": wrong}).status_code == 422
+
+
 def test_the_submission_is_the_request_with_the_same_defaults() -> None:
     ours, theirs = RunSubmission.model_fields, Request.model_fields
     assert set(ours) - {"priority", "labels", "webhook"} == set(theirs) - {"trust"}

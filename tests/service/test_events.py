@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
+
+import httpx
 
 from service.db import connect
 from service.runs import Runs, new_run_id
@@ -73,3 +78,35 @@ def test_a_stream_is_live_and_ends_with_the_run(start: Callable[..., Any]) -> No
     assert events[-1] == ("state", "finished")
     assert any(kind == "progress" and text.startswith("scenario ") for kind, text in events)
     assert service.end() == 0
+
+
+def test_it_stops_while_streams_are_open(start: Callable[..., Any]) -> None:
+    service = start("--port", "0", LOCKSTEP_SHUTDOWN_S="1").ready()
+    held = service.submit(hold=True)
+    service.wait(held, "running")
+    ends: list[str] = []
+
+    def follow() -> None:
+        try:
+            with service.http.stream("GET", f"/runs/{held}/events") as stream:
+                for _ in stream.iter_lines():
+                    pass
+            ends.append("closed")
+        except httpx.TransportError:
+            ends.append("cut off")
+
+    threads = [threading.Thread(target=follow) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    begun = time.monotonic()
+    assert service.end(signal.SIGTERM) == 0
+    assert time.monotonic() - begun < 20
+    for thread in threads:
+        thread.join(10)
+    assert len(ends) == 5
+    assert "Traceback" not in service.text()
+    second = start("--port", "0")
+    second.let_go()
+    second.ready()
+    assert second.wait(held)["attempt"] == 1

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
+import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from prometheus_client import generate_latest
 
 from service import heartbeat
+from service.caller import Caller
 from service.db import Base, connect
+from service.limits import Limits, TooMuch
+from service.metrics import Metrics
 from service.migrate import is_current, migrate
+from service.queue import Producer
+from service.retention import Retention
 from service.runs import Runs
 from service.settings import Settings
+from service.webhooks import Sender
 from tests.service.postgres_server import PostgresServer
 from verifier.request import Builtin, Request
 
@@ -35,6 +45,10 @@ def test_migrations_states_and_heartbeats(url: str, tmp_path: Path) -> None:
     assert claim.request == request
     assert runs.finish(claim, "fail", "wrong")
     assert [row.id for row in runs.page(10, None, "finished", "fail")] == [run_id]
+    assert [row.id for row in runs.page(10, None, None, None, strategy="bucketed", labels={"a": "b"})] == [run_id]
+    assert (
+        runs.page(10, None, None, None, labels={"a": "c"}) == runs.page(10, None, None, None, labels={"é$.": "b"}) == []
+    )
     assert runs.get("%00") is None
     heartbeat.beat(engine, "somebody", 2)
     assert heartbeat.alive(engine) == {"somebody"}
@@ -55,6 +69,36 @@ def test_a_killed_worker_is_taken_over_from(url: str, start: Callable[..., Any])
     assert [line for line in second.events() if line.startswith("end")].count(f"end {held}.2") == 1
     assert second.end() == 0
     assert "Traceback" not in second.text()
+
+
+def test_messages_metrics_and_deletion(url: str, tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, database_url=url, webhook_secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    engine = connect(settings.database)
+    migrate(settings, engine)
+    runs, request = Runs(engine), Request(strategy=Builtin(name="bucketed"), world_size=2)
+    caller = Caller("0123456789abcdef", "ci", "submit")
+    settings.max_unfinished_per_key = 1
+    admit = partial(Limits.of(settings).admit, caller=caller)
+    more = {"key_id": caller.id, "webhook": "http://ci.example/"}
+    run_id = runs.add(request, {}, 0, lambda *_: None, admit=admit, **more).id
+    with pytest.raises(TooMuch):
+        runs.add(request, {}, 0, lambda *_: None, admit=admit, **more)
+    claim = runs.claim(run_id, "somebody")
+    assert claim is not None
+    runs.finish(claim, "pass", "right")
+    posted: list[str] = []
+
+    def post(address: str, **_: Any) -> httpx.Response:
+        posted.append(address)
+        return httpx.Response(204)
+
+    assert Sender(settings, engine, post).send_due() == 1
+    assert posted == ["http://ci.example/"]
+    text = generate_latest(Metrics(engine).registry).decode()
+    assert 'lockstep_runs_finished{verdict="pass"} 1.0' in text
+    assert Retention(settings, engine, Producer(engine)).delete(run_id)
+    assert runs.get(run_id) is None
+    engine.dispose()
 
 
 def test_gone_and_back(start: Callable[..., Any]) -> None:
