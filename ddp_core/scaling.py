@@ -19,6 +19,7 @@ from typing import Literal
 from ddp_core.cost import DEFAULT_CAP_BYTES, UNDISTURBED, Contention, Fill, Layer, Link, Timeline, timeline
 
 Algorithm = Literal["ring", "tree", "hierarchical"]
+ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "hierarchical")
 
 ASSUMPTIONS = (
     "each rank keeps its own batch: compute does not change with the number of ranks (weak scaling)",

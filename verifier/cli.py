@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from verifier import catalogue, cli_service
+from verifier import catalogue, cli_lab, cli_service
 from verifier.errors import UsageError
 from verifier.usage import errors, usage_errors
 
@@ -227,6 +227,7 @@ def _deliver(report: Any, format: Format, output: Path | None) -> None:
         sys.stdout.write(render(report, format))
 
 
+cli_lab.register(app)
 cli_service.register(app)
 
 _early: Launcher | None = None  # a launcher that is warming up since before this module was imported
