@@ -16,12 +16,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from ddp_core.buckets import MB, Gradient, plan_buckets
 
 DEFAULT_CAP_BYTES = 25 * MB  # what torch's DDP and ``bucketed`` take unless told otherwise
 Fill = Literal["until_full", "up_to_cap"]
+
+
+class Cost(Protocol):
+    """What a timeline needs to know of a network: the seconds that one collective of n bytes takes."""
+
+    def seconds(self, num_bytes: float) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,7 @@ def fill_buckets(layers: Sequence[Layer], cap_bytes: float, fill: Fill = "until_
 def timeline(
     layers: Sequence[Layer],
     cap_bytes: float,
-    link: Link,
+    link: Cost,
     *,
     contention: Contention = UNDISTURBED,
     fill: Fill = "until_full",
@@ -214,7 +220,7 @@ def _run(
     return list(zip(ready_at, starts, ends, strict=True)), backward_end
 
 
-def no_overlap_s(layers: Iterable[Layer], link: Link) -> float:
+def no_overlap_s(layers: Iterable[Layer], link: Cost) -> float:
     """Backward to its end, then one all-reduce for each layer: the step that buckets are measured against."""
     return sum(layer.backward_s + link.seconds(layer.num_bytes) for layer in layers)
 
@@ -248,7 +254,7 @@ class Sweep:
 
 def sweep(
     layers: Sequence[Layer],
-    link: Link,
+    link: Cost,
     caps_bytes: Iterable[float],
     *,
     contention: Contention = UNDISTURBED,
