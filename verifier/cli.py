@@ -77,7 +77,7 @@ def verify(
 ) -> None:
     """Try a strategy on real ranks and judge it."""
     from verifier import engine
-    from verifier.naming import parse_strategy
+    from verifier.naming import parse_options, parse_strategy
     from verifier.request import Request
 
     with usage_errors():
@@ -159,24 +159,6 @@ def doctor(
     else:
         Console(highlight=False, width=None if sys.stdout.isatty() else 140).print(module.renderable(found))
     raise typer.Exit(0 if found["sound"] else 1)
-
-
-def parse_options(pairs: list[str]) -> dict[str, Any]:
-    """``["bucket_cap_mb=1", "name=x"]`` as a dict; values are JSON where they can be, else text.
-
-    Raises:
-        UsageError: a pair has no ``=`` or its key is no Python name.
-    """
-    options = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise UsageError(f"'{pair}' is not of the form K=V. Write for example --option bucket_cap_mb=1.")
-        try:
-            options[key] = json.loads(value)
-        except json.JSONDecodeError:
-            options[key] = {"True": True, "False": False, "None": None}.get(value, value)
-    return options
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ are of this machine as it is now: leave it alone while they are taken.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,7 +16,9 @@ import typer
 
 from verifier.cli_simulate import FormatOption, PlotOption, simulate
 from verifier.errors import UsageError
+from verifier.lab import plots
 from verifier.lab.delivery import check, deliver
+from verifier.lab.finding import Finding
 from verifier.usage import errors, usage_errors
 
 WorkloadOption = Annotated[str, typer.Option(help="mlp, cnn, digits, llama, or smollm2-360m")]
@@ -89,6 +92,65 @@ def tune(
         deliver(answer, format, plot)
 
 
+def bench(
+    strategy: Annotated[
+        list[str] | None,
+        typer.Argument(help="names, file.py:wrap, NAME[K=V,...] with options, NAME*K for K micro-batches a step"),
+    ] = None,
+    workload: WorkloadOption = "mlp",
+    world_size: RanksOption = 2,
+    rounds: RoundsOption = 12,
+    output: Annotated[Path | None, typer.Option(help="keep the results there, as JSON")] = None,
+    compare: Annotated[Path | None, typer.Option(help="set them beside results that were kept")] = None,
+    plots_: Annotated[Path | None, typer.Option("--plots", help="a folder for the plots, one SVG each")] = None,
+    page: Annotated[Path | None, typer.Option(help="everything as one HTML page")] = None,
+    device: DeviceOption = "cpu",
+    timeout: TimeoutOption = 600.0,
+    format: FormatOption = "text",
+) -> None:
+    """Strategies side by side: compute, idle, overlap and overhead in percent, calls, times, memory by kind.
+
+    Percentages are read from torch.profiler's trace, calls from the observer, times from steps without either.
+    """
+    with usage_errors():
+        for path in (output, page):
+            _writable(path)
+        if page or plots_:
+            plots.require((plots_ or Path()).parent / "plot.svg")
+        from verifier.lab import bench as module
+
+        earlier = module.load(compare) if compare is not None else None
+        entrants = [module.parse_entrant(text) for text in strategy or module.DEFAULT]
+        if earlier is not None:
+            module.require_comparable(
+                earlier, workload=workload, world_size=world_size, device=device, labels=[e.label for e in entrants]
+            )
+        with _working(f"{len(entrants)} strategies on {world_size} ranks"):
+            found = module.run(entrants, workload, world_size, num_rounds=rounds, device=device, timeout_s=timeout)
+        if output is not None:
+            output.write_text(json.dumps(found) + "\n")
+        answers = {"comparison": module.comparison(found), "memory": module.memory(found)}
+        if earlier is not None:
+            answers["against"] = module.against(found, earlier)
+        for answer in answers.values():
+            deliver(answer, format, None)
+        if plots_ is not None or page is not None:
+            drawn = {**answers, "step-times": module.step_times(found), "timelines": module.timelines(found)}
+            _draw(drawn, plots_, page)
+
+
+def _draw(answers: dict[str, Finding], folder: Path | None, page: Path | None) -> None:
+    from verifier.lab.page import render
+
+    if folder is not None:
+        folder.mkdir(exist_ok=True)
+        for name, answer in answers.items():
+            if answer.chart is not None:
+                plots.save(answer, folder / f"{name}.svg")
+    if page is not None:
+        page.write_text(render("Strategies side by side", list(answers.values())))
+
+
 def _writable(path: Path | None) -> None:
     if path is not None and not path.parent.is_dir():
         raise UsageError(f"there is no folder '{path.parent}' to write '{path.name}' in.")
@@ -104,4 +166,5 @@ def _working(what: str) -> Iterator[Callable[[str], None]]:
 def register(app: typer.Typer) -> None:
     app.add_typer(simulate, name="simulate")
     app.command(epilog="Example:  lockstep calibrate --workload llama -n 2 --check --plot calibration.svg")(calibrate)
+    app.command(epilog="Example:  lockstep bench naive bucketed torch_ddp --workload llama --plots plots")(bench)
     app.command(epilog="Example:  lockstep tune --workload llama -n 2 --exhaustive")(tune)

@@ -51,6 +51,7 @@ def on_ranks(
     """
     require_device(device, world_size)
     os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler tells of each start and stop
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
     with tempfile.TemporaryDirectory(prefix="lockstep-lab-", ignore_cleanup_errors=True) as folder:
         words = (world_size, folder, device, timeout_s, os.getpid(), function, arguments)
