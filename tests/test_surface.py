@@ -29,7 +29,20 @@ def test_command(command):
     ):  # fmt: skip
         assert flag in text, flag
     text = command("--help").stdout
-    for name in ("verify", "judge", "list", "explain", "doctor", "serve", "worker", "keys"):
+    for name in (
+        "verify",
+        "judge",
+        "list",
+        "explain",
+        "doctor",
+        "simulate",
+        "calibrate",
+        "tune",
+        "bench",
+        "serve",
+        "worker",
+        "keys",
+    ):
         assert f" {name} " in text, name
 
 

@@ -78,7 +78,7 @@ def _merged(entrant: Entrant, ranks: Sequence[dict[str, Any]]) -> dict[str, Any]
         for key in (*PERCENTS, "communication_s")
     }
     first = ranks[0]
-    kept = ("plain_s", "profiled_s", "cpu_s", "calls", "num_bytes", "other_calls", "memory", "spans")
+    kept = ("plain_s", "profiled_s", "calls", "num_bytes", "other_calls", "memory", "spans")
     return {"num_micro_batches": entrant.num_micro_batches, **shares, **{key: first[key] for key in kept}}
 
 
