@@ -63,6 +63,10 @@ class Calibration:
         fill: cost.Fill = "until_full" if self.strategy == "torch_ddp" else "up_to_cap"
         return cost.timeline(self.layers, cap_bytes, self.curve, contention=self.contention, fill=fill)
 
+    def layout(self, cap_bytes: float) -> tuple[int, ...]:
+        """Bytes of each bucket: sizes with one layout are one and the same configuration."""
+        return tuple(transfer.num_bytes for transfer in self.timeline(cap_bytes).transfers)
+
     def step_s(self, cap_bytes: float) -> float:
         """The step time to expect with buckets of ``cap_bytes``."""
         return self.forward_s + self.timeline(cap_bytes).step_s + self.optimizer_s
@@ -99,8 +103,9 @@ def from_survey(
 
     sizes = sorted(first["messages"])
     times = [median(max(f) for f in zip(*(rank["messages"][s] for rank in raw), strict=True)) for s in sizes]
-    contentions = [contention_from(**both) for rank in raw for both in rank["both"]]
-    contention = Contention(median(c.backward for c in contentions), median(c.communication for c in contentions))
+    # Of medians, not the median of each round's: where little is left to divide by, one round's factor is all noise.
+    both = [figures for rank in raw for figures in rank["both"]]
+    contention = contention_from(**{key: median(figures[key] for figures in both) for key in both[0]})
     return Calibration(
         workload=workload,
         strategy=strategy,
@@ -132,9 +137,9 @@ def layers_from(ready_s: Sequence[Sequence[float]], num_bytes: Sequence[int], ba
 
 
 def caps_for(calibration: Calibration) -> list[float]:
-    """Bucket sizes worth trying, in bytes: from one per few tensors to everything in one."""
-    caps = [cap * MB for cap in CAPS_MB if cap * MB < calibration.num_bytes]
-    return [*caps, float(max(calibration.num_bytes, 1))]
+    """Bucket sizes worth trying, in bytes, few tensors in each to all in one; of equal layouts the largest."""
+    caps = [*(cap * MB for cap in CAPS_MB if cap * MB < calibration.num_bytes), float(max(calibration.num_bytes, 1))]
+    return sorted({calibration.layout(cap): cap for cap in caps}.values())
 
 
 def report(calibration: Calibration, measured: dict[float, list[float]] | None = None) -> Finding:

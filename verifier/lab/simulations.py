@@ -138,21 +138,9 @@ def memory(
         )
         for s in states
     )
-    fits = memory_wall.what_helps(
-        num_parameters, num_ranks, memory_bytes, precision=precision, group_size=group_size, schemes=schemes
-    )
-    if states[0].total_bytes <= memory_bytes:
-        first = "plain data parallelism fits: nothing has to be sharded"
-    elif fits:
-        first = (
-            f"the wall is passed with {fits[0].state.scheme}, which sends {fits[0].communication_ratio:.2f} times what "
-            "plain data parallelism would"
-        )
-    else:
-        first = f"no scheme fits on {num_ranks} ranks: add ranks, or split the model itself (tensor, pipeline)"
     largest = memory_wall.largest_model(memory_bytes, num_ranks, "ddp", precision=precision)
     notes = (
-        first,
+        _way_out(states, memory_bytes),
         f"plain data parallelism ends at {largest / 1e9:.3g} billion parameters, whatever the number of ranks",
         f"{precision.total} bytes per parameter (weights {precision.weights}, gradients {precision.gradients}, "
         f"optimizer {precision.optimizer}); activations, buffers and fragmentation come on top",
@@ -166,3 +154,15 @@ def memory(
     title = f"{num_parameters / 1e9:.3g} billion parameters on {num_ranks} ranks of {told(memory_bytes)}"
     facts = {str(s.scheme): {"state_bytes": s.total_bytes, "sent_bytes": s.sent_bytes} for s in states}
     return Finding(title, columns, rows, notes, chart, facts)
+
+
+def _way_out(states: Sequence[memory_wall.State], memory_bytes: float) -> str:
+    """Which of ``states`` fits at the least communication; the first is plain data parallelism."""
+    plain = states[0]
+    if plain.total_bytes <= memory_bytes:
+        return "plain data parallelism fits: nothing has to be sharded"
+    fits = sorted((s for s in states if s.total_bytes <= memory_bytes), key=lambda s: s.sent_bytes)
+    if not fits:
+        return f"no scheme fits on {plain.num_ranks} ranks: add ranks, or split the model itself (tensor, pipeline)"
+    ratio = fits[0].sent_bytes / plain.sent_bytes if plain.sent_bytes else 1.0
+    return f"the wall is passed with {fits[0].scheme}, which sends {ratio:.2f} times what plain data parallelism would"
