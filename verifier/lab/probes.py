@@ -94,55 +94,57 @@ def backward(replica: Replica) -> dict[str, float]:
 
 
 class Both:
-    """Backward alone, messages alone, and both begun together: seconds of each, and the end of each when together."""
+    """Backward alone, one message alone, and both begun together: seconds of each, and the end of each when together.
 
-    def __init__(self, alone: Replica, message_bytes: int) -> None:
+    One message at a time, as the model has it, and one that takes about as long as backward: several in flight would
+    share the cores with one another as well, and look slower beside backward than a bucket is.
+    """
+
+    def __init__(self, alone: Replica) -> None:
         self.alone = alone
-        self.buffers = [torch.zeros(max(message_bytes // 4, 1), device=alone.device) for _ in range(2)]
+        self.buffer = torch.zeros(2**18, device=alone.device)  # 1 MB, until it is known how long backward takes
         self.found: list[dict[str, float]] = []
-        self.num_messages = 0
 
-    def _send(self, times: int) -> list[Any]:
-        return [dist.all_reduce(self.buffers[i % 2], async_op=True) for i in range(times)]
-
-    def _wait(self, works: list[Any]) -> None:
-        for work in works:
-            work.wait()
+    def _message_s(self) -> float:
+        dist.barrier()
+        begun = time.perf_counter()
+        dist.all_reduce(self.buffer)
         self.alone.settle()
+        return time.perf_counter() - begun
 
     def _decide(self, backward_s: float) -> None:
-        """As many messages as take about as long as backward: the same number on every rank."""
-        begun = time.perf_counter()
-        self._wait(self._send(2))
-        times = torch.tensor([2 * backward_s / (time.perf_counter() - begun)], device=self.alone.device)
-        dist.broadcast(times, 0)
-        self.num_messages = min(max(round(times.item()), 1), 200)
+        """The same size on every rank: rank 0's."""
+        numel = torch.tensor([self.buffer.numel() * backward_s / self._message_s()], device=self.alone.device)
+        dist.broadcast(numel, 0)
+        self.buffer = torch.zeros(min(max(int(numel.item()), 2**14), 2**24), device=self.alone.device)
 
     def round(self, order: random.Random, keep: bool) -> None:
         dist.barrier()
         alone_s = backward(self.alone)["backward_s"]
         if not keep:
             self._decide(alone_s)
-        dist.barrier()
-        begun = time.perf_counter()
-        self._wait(self._send(self.num_messages))
-        messages_s = time.perf_counter() - begun
+        message_s = self._message_s()
         self.alone.driver.zero_grad(self.alone.optimizer)
         loss = self.alone.forward()
         self.alone.settle()
         dist.barrier()
         begun = time.perf_counter()
-        works = self._send(self.num_messages)
+        work = dist.all_reduce(self.buffer, async_op=True)
+        ended = []
+        if self.alone.device.type == "cpu":  # told by the transport's thread, while this one is in backward
+            work.get_future().add_done_callback(lambda _: ended.append(time.perf_counter()))
         self.alone.driver.backward(loss)
         self.alone.driver.before_step()
         if self.alone.device.type == "cuda":
             torch.cuda.current_stream().synchronize()  # of compute alone: NCCL has a stream of its own
-        backward_end_s = time.perf_counter() - begun
-        self._wait(works)
+        backward_end = time.perf_counter()
+        work.wait()
+        self.alone.settle()
+        communication_end = ended[0] if ended else time.perf_counter()
         if keep:
-            self.found.append({"backward_alone_s": alone_s, "communication_alone_s": messages_s,
-                               "backward_end_s": backward_end_s,
-                               "communication_end_s": time.perf_counter() - begun})  # fmt: skip
+            self.found.append({"backward_alone_s": alone_s, "communication_alone_s": message_s,
+                               "backward_end_s": backward_end - begun,
+                               "communication_end_s": communication_end - begun})  # fmt: skip
 
 
 class Steps:
@@ -179,7 +181,7 @@ def survey(
     bare, alone = Replica(name, device=device), Replica(name, strategy, alone=True, device=device)
     num_bytes = [p.numel() * p.element_size() for p in bare.model.parameters() if p.requires_grad]
     messages = Messages(sizes_bytes, bare.device)
-    compute, both = Compute(bare, alone), Both(alone, min(2**20, sum(num_bytes)))
+    compute, both = Compute(bare, alone), Both(alone)
     whole = Steps({key: Replica(name, ref, device=device) for key, ref in also.items()})
     _go_round([messages, compute, both, whole], num_rounds)
     return {"messages": messages.found, **compute.found, "ready_s": compute.ready_s, "both": both.found,
