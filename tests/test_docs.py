@@ -23,3 +23,10 @@ def test_links_lead_somewhere():
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), (page.name, target)
+
+
+def test_the_lab_page_says_what_its_template_says():
+    head = (ROOT / "benchmarks" / "performance_lab.md").read_text()
+    page = (ROOT / "docs" / "performance-lab.md").read_text()
+    for line in head.splitlines():
+        assert "{" in line or line in page, line
