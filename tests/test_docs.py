@@ -35,3 +35,10 @@ def test_configuration():
             read |= set(re.findall(r"\bLOCKSTEP_[A-Z_]+[A-Z]\b", file.read_text()))
     missing = {name for name in read if f"`{name}`" not in text} - configuration.INTERNAL
     assert not missing
+
+
+def test_the_lab_page_says_what_its_template_says():
+    head = (ROOT / "benchmarks" / "performance_lab.md").read_text()
+    page = (ROOT / "docs" / "performance-lab.md").read_text()
+    for line in head.splitlines():
+        assert "{" in line or line in page, line

@@ -30,7 +30,8 @@ def test_command(command):
         assert flag in text, flag
     text = command("--help").stdout
     for name in (
-        "verify", "judge", "list", "explain", "doctor", "serve", "worker", "keys", "submit", "watch", "runs",
+        "verify", "judge", "list", "explain", "doctor", "simulate", "calibrate", "tune", "bench", "serve",
+        "worker", "keys", "submit", "watch", "runs",
     ):  # fmt: skip
         assert f" {name} " in text, name
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from verifier import catalogue, cli_client, cli_service
+from verifier import catalogue, cli_client, cli_lab, cli_service
 from verifier import options as opt
 from verifier.delivery import EXIT_CODES, deliver
 from verifier.usage import errors, usage_errors
@@ -70,12 +70,12 @@ def verify(
 ) -> None:
     """Try a strategy on real ranks and judge it."""
     from verifier import engine
-    from verifier.naming import parse_strategy
+    from verifier.naming import parse_options, parse_strategy
     from verifier.request import Request
 
     with usage_errors():
         request = Request(
-            strategy=parse_strategy("naive" if strategy == ALL else strategy, opt.parse_options(option or [])),
+            strategy=parse_strategy("naive" if strategy == ALL else strategy, parse_options(option or [])),
             world_size=world_size,
             profile=profile,
             checks=tuple(c.upper() for c in check) if check else None,
@@ -186,6 +186,7 @@ def _run_all(request: Any, folder: Path, launcher: Any, tell: Any, format: opt.F
     return suite.verdict_of(reports)
 
 
+cli_lab.register(app)
 cli_service.register(app)
 cli_client.register(app)
 

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from verifier import options as opt
 from verifier.errors import UsageError
+from verifier.naming import parse_options
 from verifier.usage import OUR_ERROR, errors, refuse, usage_errors
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def submit(
     with usage_errors():
         opt.check_output(output)
         body = {
-            "strategy": _strategy(strategy, opt.parse_options(option or []), include or []),
+            "strategy": _strategy(strategy, parse_options(option or []), include or []),
             "world_size": world_size,
             "profile": profile,
             "checks": [code.upper() for code in check] if check else None,

@@ -1,23 +1,30 @@
-"""A report on its way to whoever asked: to a file, to a terminal, to a pipe; and the exit code that goes with it."""
+"""A report on its way to whoever asked: to a file, to a terminal, to a pipe; and the exit code that goes with it.
+
+Special here: what renders is imported when there is something to render, so that ``--help`` does not wait for it.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from verifier.engine import write_atomically
 from verifier.options import Format
-from verifier.report import render
-from verifier.report.model import Report
-from verifier.report.text import renderable
+
+if TYPE_CHECKING:
+    from verifier.report.model import Report
 
 EXIT_CODES = {"pass": 0, "fail": 1, "unknown": 3}
 
 
 def deliver(report: Report, format: Format, output: Path | None) -> None:
     """Write ``report`` to ``output``, or to stdout, in colour where somebody looks."""
+    from verifier.engine import write_atomically
+    from verifier.report import render
+    from verifier.report.text import renderable
+
     if output is not None:
         write_atomically(output, render(report, format))
     elif format == "text" and sys.stdout.isatty():

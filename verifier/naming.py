@@ -6,6 +6,7 @@ Special here: a misspelt built-in name is told from a path and a module before a
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,24 @@ def parse_strategy(strategy: Any, options: dict[str, Any] | None = None) -> Stra
         return Imported(entrypoint=strategy, options=options)
     catalogue.STRATEGIES.require(strategy)
     return Builtin(name=strategy, options=options)
+
+
+def parse_options(pairs: list[str]) -> dict[str, Any]:
+    """``["bucket_cap_mb=1", "name=x"]`` as a dict; values are JSON where they can be, else text.
+
+    Raises:
+        UsageError: a pair has no ``=`` or its key is no Python name.
+    """
+    options = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise UsageError(f"'{pair}' is not of the form K=V. Write for example --option bucket_cap_mb=1.")
+        try:
+            options[key] = json.loads(value)
+        except json.JSONDecodeError:
+            options[key] = {"True": True, "False": False, "None": None}.get(value, value)
+    return options
 
 
 def _from_object(target: Any, options: dict[str, Any]) -> StrategyRef:

@@ -1,14 +1,12 @@
-"""The flags that ``lockstep verify`` and ``lockstep submit`` have in common, each written down once; and what is behind
-them as a request.
+"""The flags that ``lockstep verify`` and ``lockstep submit`` have in common, each written down once.
 
 Special here: flags are types (``Annotated``), so two commands cannot come to differ in a name, a help text or a rule.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -39,24 +37,6 @@ Delay = Annotated[
 Timeout = Annotated[float, typer.Option("--timeout", help="seconds for everything")]
 FormatOption = Annotated[Format, typer.Option("--format", help="of the result")]
 Output = Annotated[Path | None, typer.Option("--output", help="write the result there instead of stdout")]
-
-
-def parse_options(pairs: list[str], example: str = "--option bucket_cap_mb=1") -> dict[str, Any]:
-    """``["bucket_cap_mb=1", "name=x"]`` as a dict; values are JSON where they can be, else text.
-
-    Raises:
-        UsageError: a pair has no ``=`` or its key is no Python name.
-    """
-    options = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise UsageError(f"'{pair}' is not of the form K=V. Write for example {example}.")
-        try:
-            options[key] = json.loads(value)
-        except json.JSONDecodeError:
-            options[key] = {"True": True, "False": False, "None": None}.get(value, value)
-    return options
 
 
 def check_output(output: Path | None) -> None:

@@ -1,0 +1,103 @@
+"""One rank's replica as the lab trains it: a model under a strategy, its batch, its optimizer, one step at a time.
+
+Special here: ``alone=True`` puts every rank in a process group of its own. The strategy then does all that it ever does
+but communicate, so what is left when that is taken from a step is communication, and nothing of the strategy's own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddp_core.comm import Comm
+from ddp_core.driver import Driver, drive
+from verifier.lab.workloads import LabWorkload, workload
+from verifier.loading import load_strategy
+from verifier.request import StrategyRef
+
+_groups: dict[int, Any] = {}
+
+
+def own_group() -> Any:
+    """A process group of this rank alone. Collective: every rank makes every rank's."""
+    if not _groups:
+        for rank in range(dist.get_world_size()):
+            _groups[rank] = dist.new_group([rank])
+    return _groups[dist.get_rank()]
+
+
+class Replica:
+    """``strategy`` None: the bare model, which nobody synchronises."""
+
+    def __init__(
+        self,
+        name: str,
+        strategy: StrategyRef | None = None,
+        *,
+        alone: bool = False,
+        device: str = "cpu",
+        num_micro_batches: int = 1,
+    ) -> None:
+        torch.manual_seed(0)
+        self.work: LabWorkload = workload(name)
+        self.device = torch.device(device, dist.get_rank()) if device == "cuda" else torch.device("cpu")
+        self.model = self.work.model().to(self.device)
+        self.inputs, self.target = (part.to(self.device) for part in self.work.batch(dist.get_rank()))
+        self.num_micro_batches, self.began = num_micro_batches, 0.0
+        self.driver = self._wrapped(strategy, alone)
+        parameters = [p for _, p in self.driver.named_parameters()]
+        self.optimizer = self.driver.make_optimizer(torch.optim.SGD, parameters, lr=1e-4)
+
+    def _wrapped(self, strategy: StrategyRef | None, alone: bool) -> Driver:
+        if strategy is None:
+            return Driver(self.model, self.model)
+        loaded = load_strategy(strategy, Path.cwd())
+        options = dict(loaded.options)
+        if alone:
+            options |= self._alone(loaded.wrap)
+        return drive(loaded.wrap(self.model, **options), self.model, companions=loaded.companions)
+
+    def _alone(self, wrap: Callable[..., Any]) -> dict[str, Any]:
+        own_name = wrap.__module__.rpartition(".")[2]
+        if own_name == "torch_ddp":
+            return {"process_group": own_group()}
+        takes = inspect.signature(wrap).parameters
+        if "comm" in takes or "options" in takes:
+            return {"comm": Comm(own_group())}
+        raise TypeError(f"{wrap.__module__} takes no process group of its own: it cannot be run without communication")
+
+    def forward(self) -> torch.Tensor:
+        return self.work.loss(self.driver.forward(self.inputs), self.target)
+
+    def step(self) -> None:
+        """One optimizer step: zero_grad, forward and backward of every micro-batch, synchronised, step."""
+        self.driver.start_step(self.optimizer)
+        self.driver.zero_grad(self.optimizer)
+        for micro in range(self.num_micro_batches):
+            last = micro == self.num_micro_batches - 1
+            with nullcontext() if last else self.driver.no_sync():
+                self.driver.backward(self.forward() / self.num_micro_batches)
+        self.driver.before_step()
+        self.driver.step(self.optimizer)
+        self.driver.after_step()
+
+    def settle(self) -> None:
+        """Wait for the device; nothing to do on the CPU."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def seconds_a_step(self, steps: int) -> float:
+        """All ranks begin together; the mean of ``steps`` in a row."""
+        dist.barrier()
+        begun = time.perf_counter()
+        for _ in range(steps):
+            self.step()
+        self.settle()
+        return (time.perf_counter() - begun) / steps
