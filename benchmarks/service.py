@@ -62,7 +62,8 @@ def address(log: Path) -> str:
 
 
 async def client(url: str, end: float, draw: random.Random, posts_s: list[float], seen: Counter[str]) -> None:
-    async with httpx.AsyncClient(base_url=url, timeout=30) as http:
+    # No TLS here, and loading certificates fifty times would be what is measured.
+    async with httpx.AsyncClient(base_url=url, timeout=30, verify=False) as http:
         await asyncio.sleep(draw.uniform(0, 5))
         while time.monotonic() < end:
             begun = time.perf_counter()

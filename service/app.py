@@ -6,6 +6,7 @@ own documentation pages are left out because they load their scripts from elsewh
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -27,6 +28,7 @@ from service.retention import Retention
 from service.routes import artifacts, audit, catalogue, compare, events, health, metrics, pages, reports, runs
 from service.runs import Runs
 from service.settings import Settings
+from service.submission import rehearse
 from service.telemetry import trace_requests
 
 DESCRIPTION = "Do N replicas compute what one process would have computed? Submit a strategy, read the evidence."
@@ -49,6 +51,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        await asyncio.to_thread(rehearse, context.runs, producer)
         yield
         context.producer.close()
         engine.dispose()

@@ -107,7 +107,7 @@ def prepare(settings: Settings) -> sa.Engine:
 def _listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+        listener = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except (OSError, UnicodeError) as error:
         # A failed look-up has a negative number and a text of its own; Python adds the address to the others' text.
         number = getattr(error, "errno", None) or 0
@@ -116,6 +116,11 @@ def _listen(settings: Settings) -> socket.socket:
             f"Port {settings.port} on '{settings.host}' cannot be opened: {reason}. "
             "Name another with --port (0: any free one) and --host."
         ) from None
+
+    # Inherited by every connection. asyncio sets it by itself, but not where the protocol was left to the kernel: an
+    # answer's body would wait up to 40 ms for the other side to acknowledge its head.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def _greeting(settings: Settings, listener: socket.socket) -> str:

@@ -11,7 +11,7 @@ import ast
 import importlib
 import importlib.util
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
 
@@ -30,14 +30,11 @@ class Catalogue:
 
     @property
     def folder(self) -> Path:
-        top, _, rest = self.package.partition(".")
-        spec = importlib.util.find_spec(top)  # finds the top package without importing it
-        assert spec is not None
-        assert spec.submodule_search_locations
-        return Path(spec.submodule_search_locations[0], *rest.split("."))
+        return _folder(self.package)
 
     def names(self) -> list[str]:
-        return sorted(p.stem for p in self.folder.glob("*.py") if not p.stem.startswith("_"))
+        folder = self.folder
+        return list(_names(folder, folder.stat().st_mtime_ns))
 
     def require(self, name: str) -> str:
         """Return ``name``; raise UnknownName (valid names, nearest one) when it is not in this catalogue."""
@@ -55,6 +52,21 @@ class Catalogue:
 
     def load(self, name: str) -> ModuleType:
         return importlib.import_module(f"{self.package}.{self.require(name)}")
+
+
+@cache
+def _folder(package: str) -> Path:
+    top, _, rest = package.partition(".")
+    spec = importlib.util.find_spec(top)  # finds the top package without importing it
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0], *rest.split("."))
+
+
+@lru_cache(maxsize=64)
+def _names(folder: Path, changed_ns: int) -> tuple[str, ...]:
+    """Read again only if a file has come or gone since (``changed_ns``): a plan asks for names thirty times."""
+    return tuple(sorted(p.stem for p in folder.glob("*.py") if not p.stem.startswith("_")))
 
 
 STRATEGIES = Catalogue("ddp_core.strategies", "strategy")
