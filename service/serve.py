@@ -41,6 +41,8 @@ def serve(
     settings = load_settings(host=host, port=port, data_dir=data_dir, worker=worker)
     configure_logging()
     listener = _listen(settings)
+    # Answers and streams share this process with threads that talk to the database: none is to hold the others up.
+    sys.setswitchinterval(0.0005)
     engine = prepare(settings)
     app = create_app(settings)
     config = uvicorn.Config(
