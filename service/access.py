@@ -7,16 +7,17 @@ that it listens on (or, in a container, by the one that it is published on). The
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Depends, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from service.caller import EVERYBODY, Caller, Scope
-from service.context import ContextOf
+from service.context import Context, ContextOf
 from service.problems import Problem
 from service.settings import Settings
 
@@ -38,24 +39,32 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def needs(scope: Scope) -> Callable[..., Caller]:
+def needs(scope: Scope) -> Callable[..., Awaitable[Caller]]:
     """The dependency that lets through who may ``scope``."""
 
-    def let_through(
+    async def let_through(
         request: Request,
         context: ContextOf,
         given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None,
     ) -> Caller:
-        caller = replace(_who(context, _token(request, given)), address=request.client.host if request.client else None)
+        caller: Caller | None = getattr(request.state, "caller", None)
+        if caller is None:  # a route may need more than its router does: it is one request, and one look
+            caller = await _known(request, context, _token(request, given))
+            context.limits.request(caller)
+            request.state.caller = caller
         if not caller.may(scope):
             detail = f"The key '{caller.name}' may {caller.scope}, and this needs {scope}."
             raise Problem(HTTPStatus.FORBIDDEN, "scope-too-narrow", detail)
-        if not getattr(request.state, "caller", None):  # a route may need more than its router: it is one request
-            context.limits.request(caller)
-        request.state.caller = caller
         return caller
 
     return let_through
+
+
+async def _known(request: Request, context: Context, token: str | None) -> Caller:
+    """Who asks, and from where. Asks the database, in a thread, only where keys are asked for."""
+    asked_for = asks_for_keys(context.settings)
+    caller = await run_in_threadpool(_who, context, token) if asked_for else EVERYBODY
+    return replace(caller, address=request.client.host if request.client else None)
 
 
 def _token(request: Request, given: HTTPAuthorizationCredentials | None) -> str | None:
@@ -66,9 +75,7 @@ def _token(request: Request, given: HTTPAuthorizationCredentials | None) -> str 
     return request.cookies.get(COOKIE) if reads else None
 
 
-def _who(context: ContextOf, given: str | None) -> Caller:
-    if not asks_for_keys(context.settings):
-        return EVERYBODY
+def _who(context: Context, given: str | None) -> Caller:
     caller = context.keys.caller(given) if given is not None else None
     if caller is None:
         detail = (

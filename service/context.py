@@ -31,7 +31,7 @@ class Context:
     bell: Bell
 
 
-def _context(request: Request) -> Context:
+async def _context(request: Request) -> Context:  # not plain: that would be a thread's work, for nothing
     context: Context = request.app.state.context
     return context
 
