@@ -62,9 +62,23 @@ def needs(scope: Scope) -> Callable[..., Awaitable[Caller]]:
 
 async def _known(request: Request, context: Context, token: str | None) -> Caller:
     """Who asks, and from where. Asks the database, in a thread, only where keys are asked for."""
-    asked_for = asks_for_keys(context.settings)
-    caller = await run_in_threadpool(_who, context, token) if asked_for else EVERYBODY
+    if asks_for_keys(context.settings):
+        caller = await run_in_threadpool(_who, context, token)
+    else:
+        _check_host(request.url.hostname or "", context.settings)
+        caller = EVERYBODY
     return replace(caller, address=request.client.host if request.client else None)
+
+
+def _check_host(host: str, settings: Settings) -> None:
+    """Whoever asks without a key must have meant this machine: a page elsewhere can have its own name resolve to here
+    (DNS rebinding), and a visitor's browser would then ask us in its name."""
+    if not is_loopback(host) and host not in settings.allowed_hosts.replace(" ", "").split(","):
+        detail = (
+            f"This service asks for no key, because only its own machine reaches it; and this request was for "
+            f"'{host[:100]}'. Ask for http://127.0.0.1:{settings.port}, or name that host in LOCKSTEP_ALLOWED_HOSTS."
+        )
+        raise Problem(HTTPStatus.FORBIDDEN, "not-this-machine", detail)
 
 
 def _token(request: Request, given: HTTPAuthorizationCredentials | None) -> str | None:

@@ -45,6 +45,9 @@ class Settings(BaseSettings):
     published_on: str | None = Field(
         None, description="in a container: the host's address that the port is published on, as others reach it"
     )
+    allowed_hosts: str = Field(
+        "", description="names, by commas, under which this machine may be asked without a key, beside its own"
+    )
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0: any free one")
     slots: int = Field(default_factory=_usable_cpus, ge=1, description="ranks that may run at once on this worker")
     worker: bool = Field(True, description="whether `lockstep serve` also executes runs")

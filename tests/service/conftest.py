@@ -77,7 +77,7 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def settings(migrated: Path, tmp_path: Path) -> Settings:
     shutil.copytree(migrated, tmp_path / "data")
-    return Settings(data_dir=tmp_path / "data", slots=4)
+    return Settings(data_dir=tmp_path / "data", slots=4, allowed_hosts="test, testserver")
 
 
 class Client:
