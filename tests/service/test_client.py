@@ -61,9 +61,9 @@ def test_submitted_watched_and_told_as_verify_tells(lockstep: Command, service: 
 
 def test_listed_shown_compared_cancelled_deleted(lockstep: Command, service: Any) -> None:
     first, second = service.submit(), service.submit(world_size=3, verdict="fail")
-    held = service.submit(hold=True)
     for run_id in (first, second):
         service.wait(run_id)
+    held = service.submit(hold=True)  # only now: it keeps its slots
     listed = lockstep("runs", "list").stdout
     assert [line.split()[0] for line in listed.splitlines()[1:]] == [held, second, first]
     assert first not in lockstep("runs", "list", "--verdict", "fail").stdout
