@@ -163,7 +163,14 @@ def test_a_deadline_holds():
 
 def test_ctrl_c_leaves_no_ranks(tmp_path):
     words = [sys.executable, "-m", "verifier", "calibrate", "--workload", "mlp", "--rounds", "9999"]
-    process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        words,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite run in the background ignores it
+    )
     children: list[psutil.Process] = []
     deadline = time.monotonic() + 60
     while len(children) < 3 and time.monotonic() < deadline:  # two ranks and the tracker of resources
