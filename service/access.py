@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
@@ -65,18 +66,23 @@ async def _known(request: Request, context: Context, token: str | None) -> Calle
     if asks_for_keys(context.settings):
         caller = await run_in_threadpool(_who, context, token)
     else:
-        _check_host(request.url.hostname or "", context.settings)
+        _check_host(request.headers.get("host", ""), context.settings)
         caller = EVERYBODY
     return replace(caller, address=request.client.host if request.client else None)
 
 
-def _check_host(host: str, settings: Settings) -> None:
+def _check_host(header: str, settings: Settings) -> None:
     """Whoever asks without a key must have meant this machine: a page elsewhere can have its own name resolve to here
     (DNS rebinding), and a visitor's browser would then ask us in its name."""
-    if not is_loopback(host) and host not in settings.allowed_hosts.replace(" ", "").split(","):
+    try:
+        host = urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        host = ""
+    allowed = {name.strip() for name in settings.allowed_hosts.split(",")} - {""}
+    if "@" in header or not (is_loopback(host) or host in allowed):
         detail = (
             f"This service asks for no key, because only its own machine reaches it; and this request was for "
-            f"'{host[:100]}'. Ask for http://127.0.0.1:{settings.port}, or name that host in LOCKSTEP_ALLOWED_HOSTS."
+            f"'{header[:100]}'. Ask for http://127.0.0.1:{settings.port}, or name that host in LOCKSTEP_ALLOWED_HOSTS."
         )
         raise Problem(HTTPStatus.FORBIDDEN, "not-this-machine", detail)
 

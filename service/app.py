@@ -65,7 +65,7 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.context, app.state.asks_for_keys = context, asks_for_keys(settings)
-    app.add_middleware(Outermost, metrics=context.metrics, max_body_bytes=settings.max_body_bytes)
+    app.add_middleware(Outermost, metrics=context.metrics, max_body_bytes=settings.max_body_bytes, failed=problems.ours)
     for group in (compare, runs, events, artifacts, reports, catalogue, metrics, audit, health):
         app.include_router(group.router)
     app.include_router(pages.router)

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 MOST_LISTED = 10_000
 _CHUNK = 1 << 16
@@ -43,8 +44,8 @@ def listed(folder: Path) -> list[Artifact]:
     return found
 
 
-def opened(folder: Path, name: str) -> tuple[int, int] | None:
-    """A descriptor and its size in bytes for ``name`` below ``folder``; None: there is no such file."""
+def opened(folder: Path, name: str) -> tuple[BinaryIO, int] | None:
+    """``name`` below ``folder``, and its size in bytes; None: there is no such file."""
     parts = name.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         return None
@@ -60,7 +61,7 @@ def opened(folder: Path, name: str) -> tuple[int, int] | None:
             return None
     except (OSError, ValueError):  # ValueError: a name that no file system takes
         return None
-    return descriptor, status.st_size
+    return os.fdopen(descriptor, "rb"), status.st_size
 
 
 def _step(folder: int, part: str, flags: int) -> int:
@@ -70,11 +71,13 @@ def _step(folder: int, part: str, flags: int) -> int:
         os.close(folder)
 
 
-def read(descriptor: int, num_bytes: int) -> Iterator[bytes]:
-    """As many bytes as were announced, and no more, should the file grow."""
-    try:
-        while num_bytes and (chunk := os.read(descriptor, min(_CHUNK, num_bytes))):
+def read(file: BinaryIO, num_bytes: int) -> Iterator[bytes]:
+    """As many bytes as were announced, and no more, should the file grow.
+
+    Takes a file and not its descriptor: a client may be gone before the first byte is asked for, and then nothing in
+    here runs; a file that is forgotten is closed.
+    """
+    with file:
+        while num_bytes and (chunk := file.read(min(_CHUNK, num_bytes))):
             num_bytes -= len(chunk)
             yield chunk
-    finally:
-        os.close(descriptor)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from http import HTTPStatus
+from collections.abc import Awaitable, Callable
+from http import HTTPMethod, HTTPStatus
 from typing import Any
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.metrics import Metrics
@@ -30,14 +33,18 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "Cache-Control": "no-store",
 }
+_METHODS = frozenset(HTTPMethod)
+Failed = Callable[[Request, Exception], Awaitable[Response]]
 log = structlog.get_logger()
 
 
 class Outermost:
-    """Wraps the whole app."""
+    """Wraps the whole app. ``failed`` is the answer to an exception that nobody has caught: made in here, so that it is
+    named, counted and safe like any other.
+    """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, max_body_bytes: int) -> None:
-        self._app, self._metrics, self._max_body_bytes = app, metrics, max_body_bytes
+    def __init__(self, app: ASGIApp, metrics: Metrics, max_body_bytes: int, failed: Failed) -> None:
+        self._app, self._metrics, self._max_body_bytes, self._failed = app, metrics, max_body_bytes, failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -45,21 +52,31 @@ class Outermost:
             return
         given = Headers(scope=scope).get(REQUEST_ID, "")
         identity = given if _GIVEN_ID.fullmatch(given) else secrets.token_hex(8)
-        begun = time.perf_counter()
+        begun, started = time.perf_counter(), False
 
         async def answer(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 _complete(MutableHeaders(scope=message), identity)
                 self._note(scope, message["status"], time.perf_counter() - begun)
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request=identity):
-            await self._app(scope, _limited(receive, self._max_body_bytes), answer)
+            try:
+                await self._app(scope, _limited(receive, self._max_body_bytes), answer)
+            except Exception as error:
+                if started:  # too late for another answer: the connection ends
+                    raise
+                response = await self._failed(Request(scope), error)
+                await response(scope, receive, answer)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route: Any = scope.get("route")
         template = getattr(route, "path", "none")
-        self._metrics.saw(scope["method"], template, status, seconds)
+        # A client may invent methods without end, and each would be a series of its own.
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._metrics.saw(method, template, status, seconds)
         if scope["method"] not in ("GET", "HEAD") or status >= 400:
             caller = scope.get("state", {}).get("caller")
             log.info(

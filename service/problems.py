@@ -75,7 +75,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(DBAPIError, _database)
     app.add_exception_handler(PoolTimeout, _database)
-    app.add_exception_handler(Exception, _ours)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
 
 
@@ -159,7 +158,8 @@ async def _database(request: Request, error: Exception) -> JSONResponse:
     return _answer(request, problem, {"Retry-After": "5"})
 
 
-async def _ours(request: Request, error: Exception) -> JSONResponse:
+async def ours(request: Request, error: Exception) -> JSONResponse:
+    """The answer to an exception that nobody has caught."""
     log.error("unexpected error", path=request.url.path, exc_info=error)
     detail = "The service made a mistake; its log holds the details. The request may be repeated."
     return _answer(request, Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal-error", detail))

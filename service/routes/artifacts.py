@@ -58,10 +58,10 @@ def get_artifact(run: RunOf, path: str, context: ContextOf) -> StreamingResponse
         shown = path if len(path) <= 100 else path[:100] + "..."
         detail = f"Run {run.id} has no file '{shown}'. GET /runs/{run.id}/artifacts lists those it has."
         raise Problem(HTTPStatus.NOT_FOUND, "no-such-artifact", detail)
-    descriptor, num_bytes = found
+    file, num_bytes = found
     headers = {
         "Content-Length": str(num_bytes),
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(path.rpartition('/')[2], safe='')}",
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }
-    return StreamingResponse(artifacts.read(descriptor, num_bytes), media_type=_BYTES, headers=headers)
+    return StreamingResponse(artifacts.read(file, num_bytes), media_type=_BYTES, headers=headers)

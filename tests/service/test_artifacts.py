@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from service import artifacts
 from service.settings import Settings
 from tests.service.test_api import NOWHERE, execute, submit
 
@@ -66,7 +67,7 @@ def test_of_a_run_that_has_none_yet(client: Any) -> None:
     assert client.get(f"/runs/{run_id}/artifacts").json() == {"artifacts": [], "recordings": True}
 
 
-def test_no_descriptor_is_left_open(client: Any, run: str) -> None:
+def test_no_descriptor_is_left_open(client: Any, run: str, settings: Settings) -> None:
     def number() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
@@ -74,4 +75,10 @@ def test_no_descriptor_is_left_open(client: Any, run: str) -> None:
     before = number()
     for name in ("report.json", "link", "up/secret", "pipe", "rank 0", "nothing", "rank 0/nothing"):
         client.get(f"/runs/{run}/artifacts/{name}")
+    assert number() == before
+    for _ in range(3):  # clients that are gone before the first byte
+        found = artifacts.opened(settings.runs_dir / run, "report.json")
+        assert found is not None
+        artifacts.read(*found)
+    del found
     assert number() == before

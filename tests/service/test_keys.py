@@ -75,15 +75,19 @@ def test_every_route_is_guarded(asked: Asked) -> None:
             assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_without_keys_only_this_machine_is_asked(client: Any) -> None:
+def test_without_keys_only_this_machine_is_asked(client: Any, settings: Settings) -> None:
     """A page elsewhere whose name resolves to this machine is refused."""
-    for host in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "10.0.0.7", "[2001:db8::1]"):
+    settings.allowed_hosts = ""
+    names = ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "10.0.0.7", "[2001:db8::1]")
+    for host in (*names, "[::1", "a:b:c", "", "127.0.0.1@evil.example", "evil.example@127.0.0.1", "test"):
         for path in ("/runs", "/", "/metrics"):
             answer = client.get(path, headers={"host": host})
             assert (answer.status_code, answer.json()["type"]) == (403, "urn:lockstep:not-this-machine"), host
         assert client.post("/runs", json=RUN, headers={"host": host}).status_code == 403
     for host in ("127.0.0.1:8000", "localhost", "localhost:1", "[::1]:8000", "127.8.9.10"):
         assert client.get("/runs", headers={"host": host}).status_code == 200, host
+    settings.allowed_hosts = "lab.example, other"
+    assert client.get("/runs", headers={"host": "lab.example:8000"}).status_code == 200
 
 
 def test_a_scope_opens_what_it_says_and_no_more(asked: Asked) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from service import heartbeat
@@ -54,6 +55,26 @@ def test_ids_do_not_become_labels(client: Any) -> None:
         client.get(path)
     routes = {key[2] for key in values(client) if key[0] == "lockstep_http_requests_total"}
     assert routes <= {"none", "/runs/{run_id}", "/metrics"}
+
+
+def test_methods_without_end_do_not_become_labels(client: Any) -> None:
+    for number in range(5):
+        client.request(f"METHOD{number}", "/runs")
+    methods = {key[1] for key in values(client) if key[0] == "lockstep_http_requests_total"}
+    assert "other" in methods
+    assert not any(method.startswith("METHOD") for method in methods)
+
+
+def test_our_own_mistake_is_answered_as_everything_is(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Runs, "page", broken)
+    answer = client.get("/runs", headers={"X-Request-Id": "mine-18"})
+    assert (answer.status_code, answer.json()["type"]) == (500, "urn:lockstep:internal-error")
+    assert answer.headers["x-request-id"] == "mine-18"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert values(client)["lockstep_http_requests_total", "GET", "/runs", "500"] == 1
 
 
 def test_every_answer_is_marked_and_safe(client: Any) -> None:

@@ -93,6 +93,10 @@ def test_signing_in(guarded: Guarded) -> None:
     for path in ("/", f"/pages/runs/{NOWHERE}", f"/pages/compare?run={NOWHERE}&run={NOWHERE}"):
         assert ask("GET", path).headers["location"] == "/login"
     assert ask("GET", "/login").status_code == 200
+    form = {"strategy": "bucketed", "world_size": "2"}
+    for path in ("/pages/runs", f"/pages/runs/{NOWHERE}/cancel"):
+        for wrong in ("", "lsk_nonsense", f"lsk_{'0' * 16}_{'A' * 43}"):
+            assert ask("POST", path, wrong, data=form).headers["location"] == "/login"
     assert ask("POST", "/login", data={"key": "lsk_nonsense"}).status_code == 401
     signed_in = ask("POST", "/login", data={"key": submitter})
     assert signed_in.status_code == 303
@@ -100,7 +104,7 @@ def test_signing_in(guarded: Guarded) -> None:
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert ask("GET", "/", submitter).status_code == 200
-    form = {"strategy": "bucketed", "world_size": "2"}
+    assert guarded.ask("GET", "/runs", submitter).json()["runs"] == []
     assert ask("POST", "/pages/runs", reader, data=form).status_code == 403
     where = ask("POST", "/pages/runs", submitter, data=form).headers["location"]
     assert ask("GET", where, reader).status_code == 200
