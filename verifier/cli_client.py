@@ -19,7 +19,7 @@ from rich.table import Table
 from verifier import options as opt
 from verifier.errors import UsageError
 from verifier.naming import parse_options
-from verifier.usage import OUR_ERROR, errors, refuse, usage_errors
+from verifier.usage import INTERRUPTED, OUR_ERROR, errors, refuse, usage_errors
 
 if TYPE_CHECKING:
     from verifier.client import Server
@@ -193,6 +193,9 @@ def _watch(service: Server, run_id: str, format: opt.Format, output: Path | None
                 status.update(f"{run_id}: {event['text']}")
             elif event["kind"] == "state":
                 errors.print(f"{run_id}: {event['text']}", markup=False)
+    except KeyboardInterrupt:  # nothing of it runs here
+        errors.print(f"lockstep: {run_id} goes on; see it end: lockstep watch {run_id}", markup=False)
+        raise typer.Exit(INTERRUPTED) from None
     finally:
         if status is not None:
             status.stop()

@@ -125,6 +125,19 @@ def test_a_stream_is_taken_up_after_a_restart(start: Callable[..., Any]) -> None
     assert seen[-1] == "finished"
 
 
+def test_ctrl_c_leaves_the_run_alone(lockstep: Command, service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = service.submit(hold=True)
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Server, "events", interrupted)
+    told = lockstep("watch", run_id, code=130).stderr
+    assert f"{run_id} goes on" in told
+    assert "ranks are ended" not in told
+    assert service.run(run_id)["state"] in ("queued", "running")
+
+
 def test_no_service_there() -> None:
     done = CliRunner().invoke(app, ["runs", "list", "--server", "http://127.0.0.1:9"])
     assert done.exit_code == 2
