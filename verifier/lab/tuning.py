@@ -55,10 +55,14 @@ def calibrate(
 
 
 def choose(calibration: Calibration) -> float:
-    """The bucket size with the shortest predicted step; among those within 1 % of it the largest, with fewest calls."""
-    caps = caps_for(calibration)
+    """The bucket size with the shortest predicted step; among those within 1 % of it the largest, with fewest calls.
+
+    The default, where that makes the same buckets: two names of one layout would differ by noise alone.
+    """
+    caps, default = caps_for(calibration), float(DEFAULT_CAP_BYTES)
     shortest = min(calibration.step_s(cap) for cap in caps)
-    return max(cap for cap in caps if calibration.step_s(cap) <= shortest * 1.01)
+    chosen = max(cap for cap in caps if calibration.step_s(cap) <= shortest * 1.01)
+    return default if calibration.layout(chosen) == calibration.layout(default) else chosen
 
 
 def expectation(calibration: Calibration) -> str:
@@ -71,7 +75,8 @@ def expectation(calibration: Calibration) -> str:
 def tune(calibration: Calibration, *, exhaustive: bool, num_rounds: int, timeout_s: float = 600.0) -> Finding:
     """Choose, say what it should gain over the default, measure both (or all sizes) taking turns."""
     c, chosen, default = calibration, choose(calibration), float(DEFAULT_CAP_BYTES)
-    caps = sorted({chosen, default, *(caps_for(c) if exhaustive else ())})
+    others = [cap for cap in caps_for(c) if c.layout(cap) != c.layout(default)] if exhaustive else []
+    caps = sorted({chosen, default, *others})
     refs: dict[str, StrategyRef | None] = {str(cap): strategy_with(c.strategy, cap) for cap in caps}
     raw = on_ranks(
         c.world_size, probes.steps, c.workload, refs, num_rounds, c.device, device=c.device, timeout_s=timeout_s

@@ -47,6 +47,11 @@ def test_what_is_chosen_is_within_a_hundredth_of_the_best_predicted():
     assert "expected to save" in told.notes[0]
 
 
+def test_a_size_that_makes_the_buckets_of_the_default_is_the_default():
+    one_bucket = dataclasses.replace(MADE_UP, layers=(Layer(4 * MB, 0.01),))
+    assert tuning.choose(one_bucket) == tuning.DEFAULT_CAP_BYTES
+
+
 def test_layers_follow_the_order_in_which_gradients_were_ready():
     layers = calibration.layers_from([[0.3, 0.3], [0.1, 0.1], [0.2, 0.2]], [30, 10, 20], 0.6)
     assert [layer.num_bytes for layer in layers] == [30, 20, 10]
