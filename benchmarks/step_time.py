@@ -3,7 +3,8 @@
 Special here: a speed is a ratio. All configurations live in the same processes and take turns, in an order drawn anew
 for each round, so all meet the same noise; each round gives one ratio to the best of torch's configurations (the one
 with the lowest median), and the median of the ratios counts, with its quartiles beside it. CPU time per rank, the
-transport's threads included, is steadier than wall time where ranks outnumber cores.
+transport's threads included, is steadier than wall time where ranks outnumber cores. ``by hand`` is the floor: what is
+left when nothing is general, no wrapper and no hook, one buffer and one call.
 
     python benchmarks/step_time.py [--workload mlp]... [--world-size 2]... [--rounds 60] [--write docs/step-time.md]
 """
@@ -40,11 +41,35 @@ STEPS = {"mlp": 6, "cnn": 6, "llama": 2}  # a round's, of each configuration
 SHARE_OF_ROUNDS = {"mlp": 1.0, "cnn": 1.0, "llama": 0.25}
 
 
+class ByHand(nn.Module):
+    """The least that one all-reduce of the whole model costs: right for this loop, and for no other."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.buffer = torch.zeros(sum(p.numel() for p in module.parameters()))
+        pieces = self.buffer.split([p.numel() for p in module.parameters()])
+        self.places = [(p, piece.view_as(p)) for p, piece in zip(module.parameters(), pieces, strict=True)]
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.module(*inputs)
+        return output
+
+    @torch.no_grad()
+    def synchronize(self) -> None:
+        for parameter, place in self.places:
+            assert parameter.grad is not None
+            torch.mul(parameter.grad, 1 / dist.get_world_size(), out=place)
+        dist.all_reduce(self.buffer)
+        for parameter, place in self.places:
+            parameter.grad = place
+
+
 def measure(workload: str, num_rounds: int) -> dict[str, list[tuple[float, float]]]:
     """On every rank: (wall, CPU) seconds a step, by configuration, one entry a round."""
     make, data = WORKLOADS[workload]
     torch.manual_seed(0)
-    wrapped: dict[str, nn.Module] = {"compute alone": make()}
+    wrapped: dict[str, nn.Module] = {"compute alone": make(), "by hand": ByHand(make())}
     wrapped |= {name: DistributedDataParallel(make(), **options) for name, options in TORCH.items()}
     wrapped |= {name: wrap(make()) for name, wrap in OURS.items()}
     optimizers = {name: torch.optim.SGD(model.parameters(), lr=1e-4) for name, model in wrapped.items()}
@@ -54,6 +79,8 @@ def measure(workload: str, num_rounds: int) -> dict[str, list[tuple[float, float
         for _ in range(STEPS[workload]):
             optimizers[name].zero_grad()
             wrapped[name](inputs).float().square().mean().backward()
+            if name == "by hand":
+                wrapped[name].synchronize()
             optimizers[name].step()
 
     for name in wrapped:
@@ -98,7 +125,9 @@ Written by `python benchmarks/step_time.py --write docs/step-time.md`; torch {to
 
 A step is `zero_grad`, forward, backward, `optimizer.step` (SGD). Configurations take turns in one run, in rounds
 of random order; a figure is the median over rounds of the ratio to the best configuration of torch's DDP in the same
-round. `compute alone` synchronises nothing. Where ranks outnumber cores, wall time is mostly waiting for a core.
+round. `compute alone` synchronises nothing; `by hand` is the floor of a single call: no wrapper, no hook, one flat
+buffer written and reduced in the loop itself. Where `bucketed` is no dearer than that, what is left to save lies in
+gloo's all-reduce, which all of them call. Where ranks outnumber cores, wall time is mostly waiting for a core.
 
 """
 
