@@ -11,7 +11,7 @@ ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_RO
 WORKDIR /opt/lockstep
 COPY constraints.txt pyproject.toml docker/requirements.py ./
 RUN --mount=type=bind,from=wheels,target=/wheels \
-    python requirements.py --without-torch service docker > requirements.txt \
+    python requirements.py --without-torch service docker bench > requirements.txt \
     && pip install --constraint constraints.txt --find-links /wheels --requirement requirements.txt
 COPY README.md LICENSE ./
 COPY ddp_core ddp_core

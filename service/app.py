@@ -25,7 +25,7 @@ from service.metrics import Metrics
 from service.middleware import Outermost
 from service.queue import Producer
 from service.retention import Retention
-from service.routes import artifacts, audit, catalogue, compare, events, health, metrics, pages, reports, runs
+from service.routes import artifacts, audit, catalogue, compare, events, health, lab, metrics, pages, reports, runs
 from service.runs import Runs
 from service.settings import Settings
 from service.submission import rehearse
@@ -69,6 +69,7 @@ def create_app(settings: Settings) -> FastAPI:
     for group in (compare, runs, events, artifacts, reports, catalogue, metrics, audit, health):
         app.include_router(group.router)
     app.include_router(pages.router)
+    app.include_router(lab.router)
     app.mount("/static", StaticFiles(directory=pages.STATIC), name="static")
     problems.install(app)
     trace_requests(app, settings)

@@ -124,6 +124,36 @@ def sweep(
         deliver(simulations.sweeps(stack, links, caps, contention, fill), format, plot)
 
 
+@simulate.command(epilog="Example:  lockstep simulate strategies --alpha-ms 6 --plot strategies.svg")
+def strategies(
+    bucket: Annotated[str, typer.Option(help="bucket size")] = "25MB",
+    layers: StackOption = PUBLISHED_STACK,
+    backward_ms: BackwardOption = PUBLISHED_BACKWARD_MS,
+    bytes_each: BytesOption = 4,
+    alpha_ms: AlphaOption = PUBLISHED_ALPHA_MS,
+    beta_ns: BetaOption = PUBLISHED_BETA_NS,
+    contention_backward: BackwardContention = 1.0,
+    contention_communication: CommContention = 1.0,
+    fill: FillOption = "until_full",
+    format: FormatOption = "text",
+    plot: PlotOption = None,
+) -> None:
+    """Naive, flat, each tensor by itself, buckets: what each way to synchronise should take."""
+    from ddp_core.cost import Contention, Link
+    from verifier.lab import quantities, simulations
+
+    with usage_errors():
+        check(plot)
+        answer = simulations.strategies(
+            quantities.stack(layers, backward_ms, bytes_each),
+            quantities.parse_size(bucket, bytes_each),
+            Link(alpha_ms / 1e3, beta_ns / 1e9),
+            Contention(contention_backward, contention_communication),
+            fill,
+        )
+        deliver(answer, format, plot)
+
+
 @simulate.command(epilog="Example:  lockstep simulate scaling --largest 4096 --micro-batches 4 --plot scaling.svg")
 def scaling(
     largest: LargestOption = 4096,

@@ -66,7 +66,7 @@ def show_runs(request: Request, query: Annotated[RunQuery, Query()], context: Co
     )
     chosen = query.model_dump(exclude_defaults=True)
     following = {**chosen, "cursor": rows[SHOWN - 1].id} if len(rows) > SHOWN else None
-    return _page(
+    return page(
         request,
         "runs",
         runs=rows[:SHOWN],
@@ -84,7 +84,7 @@ def show_run(request: Request, run_id: str, context: ContextOf, caller: Reader) 
     if row is None:
         raise no_such_run(run_id)
     ended = row.state in FINAL
-    return _page(
+    return page(
         request,
         "run",
         run=row,
@@ -106,7 +106,7 @@ def show_comparison(
     request: Request, query: Annotated[CompareQuery, Query()], context: ContextOf, caller: Reader
 ) -> Response:
     rows = [context.runs.get(run_id) for run_id in query.run]
-    return _page(request, "compare", comparison=compare_runs(query, context), runs=rows)
+    return page(request, "compare", comparison=compare_runs(query, context), runs=rows)
 
 
 @router.post("/pages/runs")
@@ -128,7 +128,7 @@ def cancel_form(run_id: str, form: Form, context: ContextOf, caller: Submitter) 
 
 @router.get("/login")
 def show_login(request: Request) -> Response:
-    return _page(request, "login", problem=None)
+    return page(request, "login", problem=None)
 
 
 @router.post("/login")
@@ -137,7 +137,7 @@ def login(request: Request, form: Form, context: ContextOf) -> Response:
     caller = context.keys.caller(key)
     if caller is None:
         problem = "This key is not known here, or was revoked."
-        return _page(request, "login", status=HTTPStatus.UNAUTHORIZED, problem=problem)
+        return page(request, "login", status=HTTPStatus.UNAUTHORIZED, problem=problem)
     answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)
     secure = request.url.scheme == "https"
     answer.set_cookie(COOKIE, key, max_age=_WEEK_S, httponly=True, samesite="strict", secure=secure)
@@ -155,7 +155,7 @@ def _address(query: Mapping[str, Any]) -> str:
     return f"/?{urlencode(query, doseq=True)}" if query else "/"
 
 
-def _page(request: Request, name: str, *, status: HTTPStatus = HTTPStatus.OK, **values: Any) -> Response:
+def page(request: Request, name: str, *, status: HTTPStatus = HTTPStatus.OK, **values: Any) -> Response:
     signed_in = asks_for_keys(request.app.state.context.settings) and COOKIE in request.cookies
     text = _TEMPLATES.get_template(f"{name}.html.jinja").render(signed_in=signed_in, **values)
     return HTMLResponse(text, status, _HEADERS)

@@ -156,6 +156,9 @@ def test_a_real_browser_follows_a_run(start: Callable[..., Any], tmp_path: Path)
     assert not complaints
     assert f'href="/pages/runs/{done}"' in page
     assert page.count('id="list"') == 1
+    page, complaints = look(f"{base}/pages/lab", tmp_path / "lab", 5)
+    assert not complaints, "its policy lets the drawings be seen"
+    assert page.count('class="chart"') == 4
     held = service.submit(world_size=2, seconds=3)
     page, complaints = look(f"{base}/pages/runs/{held}", tmp_path / "run", 3600)
     assert not complaints

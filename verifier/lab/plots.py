@@ -1,7 +1,8 @@
 """Draws a finding's chart with matplotlib: SVG, PNG or PDF, by the file's suffix.
 
-Special here: the one file that imports matplotlib, which is an optional dependency (``lockstep-ddp[bench]``). SVG comes
-out the same for the same chart: no date, no random ids.
+Special here: the one file that imports matplotlib, which is an optional dependency (``lockstep-ddp[bench]``), and not
+its ``pyplot``, whose figures belong to a process and not to a caller. SVG comes out the same for the same chart: no
+date, no random ids.
 """
 
 from __future__ import annotations
@@ -24,19 +25,27 @@ def require(path: Path) -> None:
         raise UsageError(f"'{path.name}' is no name for a plot: end it with one of {', '.join(SUFFIXES)}.")
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder '{path.parent}' to write '{path.name}' in.")
-    _pyplot()
+    if not drawable():
+        raise UsageError(MISSING)
 
 
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
-        raise UsageError(MISSING) from None
-    matplotlib.use("agg")
+def _figure(chart: Chart) -> Any:
+    if not drawable():
+        raise UsageError(MISSING)
+    import matplotlib
+    from matplotlib.figure import Figure
+
     matplotlib.rcParams["svg.hashsalt"] = "lockstep"
-    from matplotlib import pyplot
+    return Figure(figsize=(7.6, 2.2 if chart.kind == "timeline" else 3.8))
 
-    return pyplot
+
+def drawable() -> bool:
+    """Is matplotlib here?"""
+    try:
+        import matplotlib  # noqa: F401
+    except ModuleNotFoundError:
+        return False
+    return True
 
 
 def save(finding: Finding, path: Path) -> None:
@@ -54,22 +63,20 @@ def svg(finding: Finding) -> str:
 def _drawn(finding: Finding, form: str) -> bytes:
     if finding.chart is None:
         raise UsageError(f"'{finding.title}' has nothing to plot.")
-    pyplot, chart = _pyplot(), finding.chart
-    figure, axis = pyplot.subplots(figsize=(7.6, 2.2 if chart.kind == "timeline" else 3.8))
-    try:
-        {"lines": _lines, "bars": _bars, "timeline": _timeline}[chart.kind](axis, chart)
-        axis.set_title(finding.title, fontsize=10)
-        axis.set_xlabel(chart.x_label)
-        axis.set_ylabel(chart.y_label)
-        axis.grid(alpha=0.3)
-        if axis.get_legend_handles_labels()[1]:
-            axis.legend(fontsize=8)
-        figure.tight_layout()
-        target = io.BytesIO()
-        figure.savefig(target, format=form, **({"metadata": {"Date": None}} if form == "svg" else {}))
-        return target.getvalue()
-    finally:
-        pyplot.close(figure)
+    chart = finding.chart
+    figure = _figure(chart)
+    axis = figure.subplots()
+    {"lines": _lines, "bars": _bars, "timeline": _timeline}[chart.kind](axis, chart)
+    axis.set_title(finding.title, fontsize=10)
+    axis.set_xlabel(chart.x_label)
+    axis.set_ylabel(chart.y_label)
+    axis.grid(alpha=0.3)
+    if axis.get_legend_handles_labels()[1]:
+        axis.legend(fontsize=8)
+    figure.tight_layout()
+    target = io.BytesIO()
+    figure.savefig(target, format=form, **({"metadata": {"Date": None}} if form == "svg" else {}))
+    return target.getvalue()
 
 
 def _lines(axis: Any, chart: Chart) -> None:

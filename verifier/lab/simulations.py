@@ -110,6 +110,32 @@ def sweeps(
     return Finding("Step time against bucket size", columns, rows, tuple(notes), chart, facts)
 
 
+def strategies(
+    layers: Sequence[Layer], cap_bytes: float, link: Link, contention: Contention, fill: cost.Fill
+) -> Finding:
+    """Ways to synchronise side by side: when they send, and in how many calls."""
+    total, backward_s = sum(layer.num_bytes for layer in layers), sum(layer.backward_s for layer in layers)
+    best = cost.sweep(layers, link, cost.sizes_between(total / 1000, total, 40), contention=contention, fill=fill).best
+    tensors = cost.timeline(layers, 1, link, contention=contention, fill=fill)
+    given = cost.timeline(layers, cap_bytes, link, contention=contention, fill=fill)
+    ways = (
+        ("naive: each tensor, after backward", len(layers), cost.no_overlap_s(layers, link)),
+        ("flat: one buffer, after backward", 1, backward_s + link.seconds(total)),
+        ("async_hook: each tensor, during backward", len(tensors.transfers), tensors.step_s),
+        (f"bucketed: {told(cap_bytes)}, during backward", len(given.transfers), given.step_s),
+        (f"bucketed: {told(best.cap_bytes)}, the best", len(best.timeline.transfers), best.timeline.step_s),
+    )
+    rows = tuple((name, calls, f"{s * 1e3:.1f}", f"{(s - backward_s) * 1e3:.1f}") for name, calls, s in ways)
+    notes = (
+        f"backward alone takes {backward_s * 1e3:.1f} ms; what is beyond it is exposed",
+        "a hook that waits for its own all-reduce hides nothing: it takes what naive takes",
+    )
+    names = tuple(name.partition(":")[0] if i < 3 else name.partition(",")[0] for i, (name, _, _) in enumerate(ways))
+    chart = Chart("bars", "strategy", "step, ms", (Series("step", names, tuple(s * 1e3 for _, _, s in ways)),))
+    facts = {name: s for name, _, s in ways}
+    return Finding("Strategies compared", ("strategy", "calls", "step, ms", "exposed, ms"), rows, notes, chart, facts)
+
+
 def _valley(sweep: cost.Sweep) -> tuple[float, float]:
     limit = sweep.best.timeline.step_s * 1.01
     good = [point.cap_bytes for point in sweep.points if point.timeline.step_s <= limit]

@@ -36,7 +36,10 @@ def test_latency_moves_the_best_size(command):
     assert float(best[1].split()[0]) > 2 * float(best[0].split()[0])
 
 
-@pytest.mark.parametrize("what", ["timeline", "sweep", "scaling", "accumulation", "memory", "hierarchy", "crossing"])
+@pytest.mark.parametrize(
+    "what",
+    ["timeline", "sweep", "strategies", "scaling", "accumulation", "memory", "hierarchy", "crossing"],
+)
 def test_every_question_has_a_plot_and_teaches(what, command, tmp_path):
     pytest.importorskip("matplotlib")
     done = command("simulate", what, "--plot", "plot.svg")
@@ -45,6 +48,14 @@ def test_every_question_has_a_plot_and_teaches(what, command, tmp_path):
     text = command("simulate", what, "--help").stdout
     assert "Example" in text
     assert "--plot" in text
+
+
+def test_strategies_stand_beside_one_another(command):
+    facts = json.loads(command("simulate", "strategies", "--format", "json").stdout)["facts"]
+    naive, flat, each, given, best = facts.values()
+    assert best <= min(flat, each, given)
+    assert naive > flat, "latency is paid once, and not fifty times"
+    assert naive * 1e3 == pytest.approx(234.3, abs=0.05)
 
 
 def test_scaling_lists_its_assumptions(command):
