@@ -16,7 +16,12 @@ from typing import Any
 
 from verifier import catalogue
 
-SHARED = {"diagnosis": "LS201", "equivalence": "LS201", "updates": "LS202"}  # modules that explain for these checks
+SHARED = {
+    "diagnosis": "LS201",
+    "over_time": "LS201",
+    "equivalence": "LS201",
+    "updates": "LS202",
+}  # modules that explain for these checks
 # In general words, where the source has only what is said of one case.
 MEANINGS = {
     "buffers_diverged": "in the same step, the ranks' forwards read different buffers (running statistics, counters)",

@@ -6,12 +6,13 @@ cause could look the same. When nothing fits, the cause is None: better no name 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
 
+from verifier import over_time
+from verifier.evidence import Cause, GradientEvidence, close
 from verifier.marker import holds_poison
 from verifier.narrowing import rounded_to
 
@@ -24,49 +25,15 @@ CONSEQUENCES = (
     "optimizer_state_diverged",
     "replicas_diverged",
 )
+MOST_RANKS_TRIED = 6  # 2^W sums are tried
+FEWEST_ELEMENTS = 8  # fewer may fit by chance
 SEEN_ONLY = 0.5  # the confidence in a consequence: that it is there is certain, that it is the reason is not
-
-
-@dataclass(frozen=True)
-class Cause:
-    name: str
-    confidence: float
-    explanation: str
-    hint: str
-
-
-@dataclass(frozen=True)
-class GradientEvidence:
-    """A wrong gradient and what is known around it. Arrays have the parameter's shape."""
-
-    observed: np.ndarray
-    expected: np.ndarray
-    world_size: int
-    num_micro_batches: int
-    poisoned: bool
-    rank: int
-    local: Mapping[int, np.ndarray]  # each rank's own gradient before synchronisation, where known
-    written_in_flight: bool = False  # some tensor of this step was written to while its collective was in flight
-    clipped: bool = False  # the gradient was clipped before it was looked at
-    last: Mapping[int, np.ndarray] = field(default_factory=dict)  # the share of each rank's last micro-batch in it
-    previous: np.ndarray | None = None  # what this rank's optimizer saw in the step before
-    neighbours: Mapping[str, Mapping[int, np.ndarray]] = field(default_factory=dict)  # others of this shape: as local
-    contains: str | None = None  # tagged gradients: what the observed values decode to
 
 
 def diagnose(evidence: GradientEvidence) -> Cause | None:
     """The first cause whose pattern fits the whole tensor."""
     with np.errstate(all="ignore"):  # of NaN and infinity there are enough here
         return next((cause for pattern in _PATTERNS if (cause := pattern(evidence)) is not None), None)
-
-
-def _close(a: np.ndarray, b: np.ndarray) -> bool:
-    """Equal but for rounding in the dtype in which ``a`` was computed. Two tensors of zeros are not evidence."""
-    if a.shape != b.shape or not b.any():
-        return False
-    relative = {"float32": 1e-5, "complex64": 1e-5, "float16": 1e-2}.get(str(a.dtype), 1e-9)
-    scale = float(np.abs(b).max())
-    return bool(np.all(np.isfinite(a)) and np.all(np.abs(a - b) <= relative * scale))
 
 
 def _early_read(e: GradientEvidence) -> Cause | None:
@@ -91,22 +58,6 @@ def _not_finite(e: GradientEvidence) -> Cause | None:
         "dtype perhaps, or was read before it was written",
         "reduce in a dtype that holds the sum, or divide before the reduction",
     )
-
-
-def _last_micro_batch_only(e: GradientEvidence) -> Cause | None:
-    if e.num_micro_batches < 2 or len(e.last) < e.world_size:
-        return None
-    mean = np.mean(list(e.last.values()), axis=0)
-    for factor in (1, e.num_micro_batches):
-        if _close(e.observed, mean * factor) or _close(e.observed, e.last[e.rank] * factor):
-            return Cause(
-                "last_micro_batch_only",
-                0.95,
-                f"the gradient is that of the last of {e.num_micro_batches} micro-batches alone: what had accumulated "
-                "before it is lost",
-                "reduce what has accumulated in .grad, not the gradient that a hook is handed",
-            )
-    return None
 
 
 def _rounded(e: GradientEvidence) -> Cause | None:
@@ -140,7 +91,7 @@ def _sure_of_ranks(e: GradientEvidence) -> float:
 
 
 def _missing_average(e: GradientEvidence) -> Cause | None:
-    if e.world_size == 1 or not _close(e.observed, e.expected * e.world_size):
+    if e.world_size == 1 or not close(e.observed, e.expected * e.world_size):
         return None
     return Cause(
         "missing_average",
@@ -152,7 +103,7 @@ def _missing_average(e: GradientEvidence) -> Cause | None:
 
 
 def _averaged_twice(e: GradientEvidence) -> Cause | None:
-    if e.world_size == 1 or not _close(e.observed * e.world_size, e.expected):
+    if e.world_size == 1 or not close(e.observed * e.world_size, e.expected):
         return None
     return Cause(
         "averaged_twice",
@@ -162,35 +113,17 @@ def _averaged_twice(e: GradientEvidence) -> Cause | None:
     )
 
 
-def _accumulation_scale(e: GradientEvidence) -> Cause | None:
-    k = e.num_micro_batches
-    if k > 1 and _close(e.observed, e.expected * k):
-        return Cause(
-            "missing_accumulation_average",
-            0.9,
-            f"every element is {k} times what it should be, and there are {k} micro-batches",
-            "divide the loss by the number of micro-batches",
-        )
-    if k > 1 and _close(e.observed * k, e.expected):
-        return Cause(
-            "divided_by_micro_batches",
-            0.9,
-            f"every element is 1/{k} of what it should be, and there are {k} micro-batches: the loop has divided the "
-            "loss already",
-            "divide by the number of micro-batches once, in the loss",
-        )
-    return None
-
-
 def _own_value(e: GradientEvidence) -> Cause | None:
-    if e.rank in e.local and _close(e.observed, e.local[e.rank]):
+    if e.agreed:  # it is this rank's on every rank: not one that stayed at home
+        return None
+    if e.rank in e.local and close(e.observed, e.local[e.rank]):
         return Cause(
             "not_synchronised",
             1.0,
             f"rank {e.rank} holds exactly its own local gradient: this parameter's gradient was never reduced",
             "make sure that every parameter is in some collective, and that the result is written back to .grad",
         )
-    if e.world_size > 1 and e.rank in e.local and _close(e.observed * e.world_size, e.local[e.rank]):
+    if e.world_size > 1 and e.rank in e.local and close(e.observed * e.world_size, e.local[e.rank]):
         return Cause(
             "not_synchronised",
             0.95,
@@ -203,7 +136,7 @@ def _own_value(e: GradientEvidence) -> Cause | None:
 
 def _another_ranks_value(e: GradientEvidence) -> Cause | None:
     for rank, local in e.local.items():
-        if rank != e.rank and _close(e.observed, local):
+        if (rank != e.rank or e.agreed) and close(e.observed, local):
             return Cause(
                 "one_ranks_gradient",
                 0.95,
@@ -213,30 +146,20 @@ def _another_ranks_value(e: GradientEvidence) -> Cause | None:
     return None
 
 
-def _stale(e: GradientEvidence) -> Cause | None:
-    if e.previous is None or not _close(e.observed, e.previous):
-        return None
-    return Cause(
-        "stale_gradient",
-        0.9,
-        "every element is the gradient of the step before: it was not replaced in this step",
-        "wait for this step's collectives before this step's optimizer.step(), and write their result back",
-    )
-
-
 def _partly_averaged(e: GradientEvidence) -> Cause | None:
     """The sum of the others and W times its own, one rank's share left out, and their like: some ranks only."""
-    if e.world_size < 3 or len(e.local) < e.world_size:
+    smallest = 1 if e.agreed else 2  # not agreed, one rank's share is its own, and was not reduced
+    if e.world_size < smallest + 1 or len(e.local) < e.world_size:
         return None
     ranks = sorted(e.local)
-    for size in range(2, e.world_size):
+    for size in range(smallest, e.world_size):
         for group in combinations(ranks, size):
             total = np.sum([e.local[r] for r in group], axis=0)
             for divisor in (size, e.world_size):
-                if _close(e.observed * divisor, total):
+                if close(e.observed * divisor, total):
                     return Cause(
                         "some_ranks_only",
-                        0.9,
+                        0.9 if size > 1 else 0.7,  # a small tensor of which others sent nothing looks the same
                         f"every element is the sum over ranks {', '.join(map(str, group))} alone, divided by {divisor}",
                         "reduce over the group of all ranks that train this parameter",
                     )
@@ -245,13 +168,50 @@ def _partly_averaged(e: GradientEvidence) -> Cause | None:
     return None
 
 
+def _imaginary_part_lost(e: GradientEvidence) -> Cause | None:
+    if not np.iscomplexobj(e.expected) or not np.iscomplexobj(e.observed) or close(e.observed, e.expected):
+        return None
+    if not close(e.observed.real, e.expected.real):
+        return None
+    return Cause(
+        "imaginary_part_lost",
+        0.95,
+        "the real part is right, and the imaginary part is not: only half of a complex gradient was synchronised",
+        "reduce torch.view_as_real(gradient), or the complex tensor itself where the backend takes it",
+    )
+
+
+def _sparsified(e: GradientEvidence) -> Cause | None:
+    """Element by element the shares of some ranks, not the same ranks everywhere: the largest, or random, were sent."""
+    if not e.agreed or not 2 <= e.world_size <= MOST_RANKS_TRIED or len(e.local) < e.world_size:
+        return None
+    scale = 1e-6 * max(float(np.abs(gradient).max(initial=0.0)) for gradient in e.local.values())
+    fits = np.zeros(e.observed.shape, bool)
+    for size in range(e.world_size + 1):
+        for group in combinations(range(e.world_size), size):
+            total = np.sum([np.zeros_like(e.expected), *(e.local[rank] for rank in group)], axis=0)
+            same = np.abs(e.observed * e.world_size - total) <= scale
+            if same.all():
+                return None  # the same ranks everywhere: that is another mistake
+            fits |= same
+    if not fits.all() or e.observed.size < FEWEST_ELEMENTS:
+        return None
+    return Cause(
+        "elements_left_out",
+        0.8,
+        "every element is a sum of some ranks' shares divided by the number of ranks, and not of the same ranks "
+        "everywhere: ranks sent a part of their elements only",
+        "send all elements, or keep what was not sent and declare the loss",
+    )
+
+
 def _rescaled(e: GradientEvidence) -> Cause | None:
     """A multiple of the right gradient that no count explains: the direction is right, the length is not."""
     square = float(np.vdot(e.expected, e.expected).real)
     if e.clipped or square == 0 or np.count_nonzero(e.expected) < 3:
         return None
     factor = float(np.vdot(e.expected, e.observed).real) / square
-    if factor == 0 or not _close(e.observed, e.expected * factor):
+    if factor == 0 or not close(e.observed, e.expected * factor):
         return None
     return Cause(
         "rescaled",
@@ -277,7 +237,7 @@ def _mixed_with(e: GradientEvidence) -> str | None:
         others = {rank: theirs[rank] for rank in range(e.world_size) if rank not in mine and rank in theirs}
         together = [*mine.values(), *others.values()]
         complete = len(together) == e.world_size and any(gradient.any() for gradient in others.values())
-        if complete and _close(e.observed * e.world_size, np.sum(together, axis=0)):
+        if complete and close(e.observed * e.world_size, np.sum(together, axis=0)):
             return f"rank {', '.join(map(str, mine))}'s own and rank {', '.join(map(str, others))}'s {name}"
     return None
 
@@ -300,13 +260,17 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     _own_value,
     _missing_average,
     _averaged_twice,
-    _accumulation_scale,
-    _last_micro_batch_only,
+    over_time.accumulation_scale,
+    over_time.last_micro_batch_only,
+    over_time.first_micro_batch_only,
     _another_ranks_value,
-    _stale,
+    over_time.stale,
+    over_time.not_cleared,
     _partly_averaged,
     _another_parameter,
+    _imaginary_part_lost,
     _rescaled,
     _rounded,
+    _sparsified,
     _not_finite,
 )

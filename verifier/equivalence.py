@@ -16,15 +16,13 @@ import numpy as np
 
 from verifier.check import Findings
 from verifier.comparison import (
-    Difference,
     bound_exact,
     bound_float64,
     bound_lossy,
     bound_of_mean,
     compare,
 )
-from verifier.diagnosis import GradientEvidence, diagnose
-from verifier.packing import partners
+from verifier.inquiry import local_gradients, wrong_gradient
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.verdict import Failure
 
@@ -149,7 +147,7 @@ def _compare(recording: Recording, rank: RankRecording, step: int, name: str, fi
     findings.note_margin(difference.margin)
     if difference.equal:
         return []
-    return [_failure(recording, rank, step, name, observed.values, wanted.values, difference)]
+    return [wrong_gradient(recording, rank, step, name, observed.values, wanted.values, difference)]
 
 
 def _compare_presence(
@@ -225,80 +223,6 @@ def _magnitude(recording: Recording, step: int, name: str) -> np.ndarray:
     """Element by element, the mean over ranks of the absolute local gradients."""
     local = [np.abs(g).astype(np.float64) for g in local_gradients(recording, step, name).values()]
     return np.sum(local, axis=0) / recording.scenario.world_size if local else np.zeros(())
-
-
-def local_gradients(recording: Recording, step: int, name: str, what: str = "local_gradient") -> dict[int, np.ndarray]:
-    """Each rank's own gradient before synchronisation, as the single process computed it, where it was recorded.
-
-    ``what``: of all its micro-batches, or ``last_gradient``: of the last one alone.
-    """
-    assert recording.reference is not None
-    ranks = range(recording.scenario.world_size)
-    found = {rank: recording.reference.tensor(f"{what}_{rank}", step, name) for rank in ranks}
-    return {rank: t.values for rank, t in found.items() if t is not None and t.values is not None}
-
-
-def _failure(
-    recording: Recording,
-    rank: RankRecording,
-    step: int,
-    name: str,
-    observed: np.ndarray,
-    expected: np.ndarray,
-    difference: Difference,
-) -> Failure:
-    scenario = recording.scenario
-    cause = diagnose(
-        GradientEvidence(
-            observed=observed,
-            expected=expected,
-            world_size=scenario.world_size,
-            num_micro_batches=scenario.num_micro_batches,
-            poisoned=scenario.poison,
-            rank=rank.rank,
-            clipped=scenario.clip_norm is not None,
-            written_in_flight=any(c.written_in_flight for c in rank.collectives if c.step == step),
-            local=local_gradients(recording, step, name),
-            last=local_gradients(recording, step, name, "last_gradient"),
-            previous=_previous(rank, step, name),
-            neighbours=_neighbours(recording, step, name, expected.shape),
-            contains=_contents(recording, rank.rank, step, name, difference),
-        )
-    )
-    return Failure(
-        scenario=scenario.name,
-        step=step,
-        rank=rank.rank,
-        parameter=name,
-        index=list(difference.index),
-        expected=repr(difference.expected),
-        observed=repr(difference.observed),
-        cause=cause.name if cause else None,
-        confidence=cause.confidence if cause else 0.0,
-        explanation=cause.explanation if cause else "the gradient is not that of the large batch; no pattern fits",
-        hint=cause.hint if cause else None,
-    )
-
-
-def _neighbours(recording: Recording, step: int, name: str, shape: tuple[int, ...]) -> dict[str, dict[int, np.ndarray]]:
-    """The local gradients of the other parameters of this shape, where some rank has none of this one."""
-    if len([g for g in local_gradients(recording, step, name).values() if g.any()]) == recording.scenario.world_size:
-        return {}
-    found = {other: local_gradients(recording, step, other) for other in recording.parameter_names if other != name}
-    return {other: local for other, local in found.items() if all(g.shape == shape for g in local.values())}
-
-
-def _previous(rank: RankRecording, step: int, name: str) -> np.ndarray | None:
-    before = rank.tensor("gradient", step - 1, name)
-    return before.values if before is not None else None
-
-
-def _contents(recording: Recording, rank: int, step: int, name: str, difference: Difference) -> str | None:
-    if not recording.scenario.tagged:
-        return None
-    shape = next(e["shape"] for e in recording.ranks[rank].notes["parameters"] if e["name"] == name)
-    element = int(np.ravel_multi_index(difference.index, shape)) if shape else 0
-    return partners(recording, rank, step, name, element)
 
 
 def _presence(recording: Recording, rank: int, step: int, name: str, expected: Tensor | None) -> Failure:

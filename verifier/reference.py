@@ -90,6 +90,8 @@ def _local_gradients(
             before = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
             *inputs, target = workload.micro_batch(0, micro, rank)
             (workload.loss(model(*inputs), target) / scenario.num_micro_batches).backward()
+            if micro == 0 and scenario.num_micro_batches > 1:
+                _record(journal, f"first_gradient_{rank}", 0, [(n, p.grad) for n, p in model.named_parameters()])
         if before and scenario.num_micro_batches > 1:
             last = [(n, p.grad - before[n]) for n, p in model.named_parameters() if p.grad is not None and n in before]
             _record(journal, f"last_gradient_{rank}", 0, last)

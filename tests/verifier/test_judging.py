@@ -9,7 +9,8 @@ import pytest
 
 from verifier.check import Check, Findings
 from verifier.comparison import bound_float64, compare, odd_ones_out
-from verifier.diagnosis import GradientEvidence, diagnose
+from verifier.diagnosis import diagnose
+from verifier.evidence import GradientEvidence
 from verifier.judging import run_check
 from verifier.marker import POISON
 from verifier.recording import RankRecording, Recording
@@ -105,6 +106,53 @@ def evidence(observed, expected, **fields):
     return GradientEvidence(observed=np.asarray(observed), expected=np.asarray(expected), **given)
 
 
+def test_elements_of_some_ranks_only():
+    generator = np.random.default_rng(0)
+    local = {rank: generator.normal(size=12) for rank in range(3)}
+    right = sum(local.values()) / 3
+    sent = {rank: np.where(np.arange(12) % 3 == rank, 0.0, gradient) for rank, gradient in local.items()}
+
+    def cause(observed, **fields):
+        found = diagnose(evidence(observed, right, **{"world_size": 3, "local": local, "agreed": True, **fields}))
+        return found and found.name
+
+    assert cause(sum(sent.values()) / 3) == "elements_left_out"
+    assert cause(sum(sent.values()) / 3, agreed=False) is None
+    assert cause((local[0] + local[2]) / 3) == "some_ranks_only"
+    assert cause(local[2] / 3) == "some_ranks_only"
+    assert cause(right + 0.1) is None
+
+
+def test_half_of_a_complex_gradient():
+    right, mine = np.array([1 + 2j, 3 - 1j]), np.array([5j, -7j])
+    found = diagnose(evidence(right.real + mine, right))
+    assert found.name == "imaginary_part_lost"
+    assert diagnose(evidence(right + mine.imag, right)) is None
+
+
+def test_causes_in_time():
+    right, before = np.array([1.0, -2.0, 3.0]), np.array([7.0, 0.5, -1.0])
+    first, second = {0: right + 5, 1: right - 7}, {0: right * 3, 1: right / 5}
+    shares = {"first": first, "local": {r: first[r] + second[r] for r in (0, 1)}, "num_micro_batches": 2}
+
+    def cause(observed, **fields):
+        found = diagnose(
+            evidence(observed, right, **{"world_size": 2, "rank": 0, "previous": before, **shares, **fields})
+        )
+        return found and found.name
+
+    mean = (first[0] + first[1]) / 2
+    assert cause(mean + second[0]) == "first_micro_batch_only"
+    assert cause(mean) == "first_micro_batch_only"
+    assert cause(mean + second[1]) is None, "that is another rank's"
+    assert cause(mean, num_micro_batches=1) is None
+    assert cause(right + before) == "not_cleared"
+    assert cause(right + before / 2) == "not_cleared"
+    assert cause(right + before / 3) is None, "no number of ranks makes a third of two"
+    assert cause(before) == "stale_gradient"
+    assert cause(right * 1.5, previous=right) == "rescaled", "which of them it is cannot be told apart: the simpler one"
+
+
 def test_causes():
     right = np.array([1.0, -2.0, 3.0])
     locals_ = {0: right + 5, 1: right - 7}
@@ -118,6 +166,7 @@ def test_causes():
     assert cause(right * 2, num_micro_batches=2) == "missing_accumulation_average"
     assert cause(locals_[1], local=locals_) == "not_synchronised"
     assert cause(locals_[0], local=locals_) == "one_ranks_gradient"
+    assert cause(locals_[1], local=locals_, agreed=True) == "one_ranks_gradient", "it is on every rank"
     assert cause(right * 4, written_in_flight=True) == "written_in_flight"
     assert cause(right + 1) is None  # no name is better than a wrong one
     assert cause(right * [4, 4, 1]) is None

@@ -1,0 +1,50 @@
+"""A wrong gradient with what is known around it, and the cause that a pattern may find in it.
+
+Special here: two arrays are called the same only where rounding alone could tell them apart, so a pattern either fits
+or does not; nothing is scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Cause:
+    name: str
+    confidence: float
+    explanation: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class GradientEvidence:
+    """A wrong gradient and what is known around it. Arrays have the parameter's shape."""
+
+    observed: np.ndarray
+    expected: np.ndarray
+    world_size: int
+    num_micro_batches: int
+    poisoned: bool
+    rank: int
+    local: Mapping[int, np.ndarray]  # each rank's own gradient before synchronisation, where known
+    written_in_flight: bool = False  # some tensor of this step was written to while its collective was in flight
+    clipped: bool = False  # the gradient was clipped before it was looked at
+    first: Mapping[int, np.ndarray] = field(default_factory=dict)  # the share of each rank's first micro-batch in it
+    last: Mapping[int, np.ndarray] = field(default_factory=dict)  # and of its last
+    previous: np.ndarray | None = None  # what this rank's optimizer saw in the step before
+    neighbours: Mapping[str, Mapping[int, np.ndarray]] = field(default_factory=dict)  # others of this shape: as local
+    agreed: bool = False  # every rank holds the same bits: whatever was done, it was done together
+    contains: str | None = None  # tagged gradients: what the observed values decode to
+
+
+def close(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal but for rounding in the dtype in which ``a`` was computed. Two tensors of zeros are not evidence."""
+    if a.shape != b.shape or not b.any():
+        return False
+    relative = {"float32": 1e-5, "complex64": 1e-5, "float16": 1e-2}.get(str(a.dtype), 1e-9)
+    scale = float(np.abs(b).max())
+    return bool(np.all(np.isfinite(a)) and np.all(np.abs(a - b) <= relative * scale))
