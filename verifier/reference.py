@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def run_reference(scenario: Scenario, folder: Path) -> None:
             _local_gradients(scenario, workload, model, tags, journal)
         optimizer.zero_grad(set_to_none=scenario.set_to_none or step == 0)
         *inputs, target = workload.large_batch(step)
-        with workload.watching(partial(_saw, journal, step)):
+        with workload.watching(partial(_saw, journal, step)), casting(scenario):
             output = model(*inputs)
         loss = workload.loss(output, target)
         loss.backward()
@@ -89,7 +90,9 @@ def _local_gradients(
                 tags.rank = rank
             before = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
             *inputs, target = workload.micro_batch(0, micro, rank)
-            (workload.loss(model(*inputs), target) / scenario.num_micro_batches).backward()
+            with casting(scenario):
+                output = model(*inputs)
+            (workload.loss(output, target) / scenario.num_micro_batches).backward()
             if micro == 0 and scenario.num_micro_batches > 1:
                 _record(journal, f"first_gradient_{rank}", 0, [(n, p.grad) for n, p in model.named_parameters()])
         if before and scenario.num_micro_batches > 1:
@@ -125,6 +128,11 @@ def attach_tags(scenario: Scenario, model: nn.Module, rank: int | None) -> Tags:
     for name, parameter in named:
         tags.attach(name, parameter)
     return tags
+
+
+def casting(scenario: Scenario) -> AbstractContextManager[None]:
+    """What a loop puts around a forward: autocast, where the scenario asks for it. Backward runs outside of it."""
+    return torch.autocast(scenario.device, torch.bfloat16) if scenario.autocast else nullcontext()
 
 
 def seed_streams(scenario: Scenario, rank: int) -> None:

@@ -40,6 +40,7 @@ class Scenario(BaseModel):
     forwards_first: bool = Field(False, description="all forwards of a step before its first backward")
     zero_grad: Literal["before_forward", "after_forward"] = "before_forward"
     set_to_none: bool = Field(True, description="how zero_grad() is called")
+    autocast: bool = Field(False, description="forwards run under torch.autocast in bfloat16")
     clip_norm: float | None = Field(None, gt=0, description="clip_grad_norm_ before the step")
     raise_before: int | None = Field(None, description="before this step an exception leaves a no_sync() context")
     evaluate_after: int | None = Field(None, description="after this step a forward in eval mode, without gradients")

@@ -11,6 +11,7 @@ import os
 import time
 from contextlib import nullcontext, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from verifier.journal import Journal, rng_digest
 from verifier.loading import LoadedStrategy, StrategyError, load_strategy
 from verifier.observer import Observer
 from verifier.recording import claims
-from verifier.reference import attach_tags, describe, seed_streams
+from verifier.reference import attach_tags, casting, describe, seed_streams
 from verifier.resuming import resume
 from verifier.scenario import Scenario
 
@@ -241,7 +242,8 @@ class Subject:
         """The loss of one micro-batch, its share of the rank's."""
         *inputs, target = self.workload.micro_batch(step, micro, self.rank)
         self._phase("forward", micro, quiet=quiet)
-        with self.workload.watching(lambda name, buffer: self._saw(step, micro, name, buffer)):
+        saw = partial(self._saw, step, micro)
+        with self.workload.watching(saw), casting(self.scenario):
             output = self.driver.forward(*inputs)
         if not isinstance(output, torch.Tensor):
             raise TypeError(f"the wrapped model returned a {type(output).__name__}; the model itself returns a Tensor")

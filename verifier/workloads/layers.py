@@ -13,6 +13,7 @@ from verifier.workload import Workload
 
 DTYPES = {
     "float32": (torch.float32,) * 3,
+    "autocast": (torch.float32,) * 3,
     "bfloat16": (torch.bfloat16,) * 3,
     "mixed_dtypes": (torch.float32, torch.float64, torch.bfloat16),
     "complex": (torch.float32, torch.complex64, torch.complex128),
