@@ -185,6 +185,8 @@ def _sparsified(e: GradientEvidence) -> Cause | None:
     """Element by element the shares of some ranks, not the same ranks everywhere: the largest, or random, were sent."""
     if not e.agreed or not 2 <= e.world_size <= MOST_RANKS_TRIED or len(e.local) < e.world_size:
         return None
+    if any(gradient.shape != e.observed.shape for gradient in e.local.values()):
+        return None
     scale = 1e-6 * max(float(np.abs(gradient).max(initial=0.0)) for gradient in e.local.values())
     fits = np.zeros(e.observed.shape, bool)
     for size in range(e.world_size + 1):

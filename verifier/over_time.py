@@ -79,7 +79,9 @@ def stale(e: GradientEvidence) -> Cause | None:
 
 def not_cleared(e: GradientEvidence) -> Cause | None:
     """The right gradient, and that of the step before on top: from all ranks, or from some of them."""
-    if e.previous is None or e.clipped or not e.previous.any() or _is_multiple(e.observed, e.expected):
+    if e.previous is None or e.previous.shape != e.expected.shape or not e.previous.any():
+        return None
+    if e.clipped or _is_multiple(e.observed, e.expected):
         return None
     for num_ranks in range(1, e.world_size + 1):
         if close(e.observed, e.expected + e.previous * (num_ranks / e.world_size)):
