@@ -199,8 +199,11 @@ class Recording:
 def last_words(detail: str) -> str:
     """The exception of a traceback, on one line: what follows the last frame."""
     lines = detail.splitlines()
-    frames = [place for place, line in enumerate(lines) if line.startswith("  ")]
-    message = " ".join(line.strip() for line in lines[frames[-1] + 1 if frames else -1 :] if line.strip())
+    frames = [place for place, line in enumerate(lines) if line.startswith('  File "')]
+    after = frames[-1] + 1 if frames else -1
+    while frames and lines[after:] and lines[after].startswith("  "):  # its source; an exception may go on indented
+        after += 1
+    message = " ".join(line.strip() for line in lines[after:] if line.strip())
     message = message or next((line.strip() for line in reversed(lines) if line.strip()), "")
     return message if len(message) <= 300 else message[:297] + "..."
 
