@@ -51,6 +51,7 @@ class GradientEvidence:
     last: Mapping[int, np.ndarray] = field(default_factory=dict)  # the share of each rank's last micro-batch in it
     previous: np.ndarray | None = None  # what this rank's optimizer saw in the step before
     neighbours: Mapping[str, Mapping[int, np.ndarray]] = field(default_factory=dict)  # others of this shape: as local
+    elsewhere: Mapping[int, np.ndarray] = field(default_factory=dict)  # what the other ranks hold of it
     contains: str | None = None  # tagged gradients: what the observed values decode to
 
 
@@ -191,6 +192,8 @@ def _own_value(e: GradientEvidence) -> Cause | None:
             "make sure that every parameter is in some collective, and that the result is written back to .grad",
         )
     if e.world_size > 1 and e.rank in e.local and _close(e.observed * e.world_size, e.local[e.rank]):
+        if any(_close(theirs, e.observed) for theirs in e.elsewhere.values()):  # others have it, too: it was summed
+            return None
         return Cause(
             "not_synchronised",
             0.95,

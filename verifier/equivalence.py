@@ -15,14 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from verifier.check import Findings
-from verifier.comparison import (
-    Difference,
-    bound_exact,
-    bound_float64,
-    bound_lossy,
-    bound_of_mean,
-    compare,
-)
+from verifier.comparison import Difference, bound_exact, bound_float64, bound_lossy, bound_of_mean, compare
 from verifier.diagnosis import GradientEvidence, diagnose
 from verifier.packing import partners
 from verifier.recording import RankRecording, Recording, Tensor
@@ -261,6 +254,7 @@ def _failure(
             local=local_gradients(recording, step, name),
             last=local_gradients(recording, step, name, "last_gradient"),
             previous=_previous(rank, step, name),
+            elsewhere=_elsewhere(recording, rank, step, name),
             neighbours=_neighbours(recording, step, name, expected.shape),
             contains=_contents(recording, rank.rank, step, name, difference),
         )
@@ -286,6 +280,11 @@ def _neighbours(recording: Recording, step: int, name: str, shape: tuple[int, ..
         return {}
     found = {other: local_gradients(recording, step, other) for other in recording.parameter_names if other != name}
     return {other: local for other, local in found.items() if all(g.shape == shape for g in local.values())}
+
+
+def _elsewhere(recording: Recording, rank: RankRecording, step: int, name: str) -> dict[int, np.ndarray]:
+    others = {r.rank: r.tensor("gradient", step, name) for r in recording.ranks if r is not rank}
+    return {number: t.values for number, t in others.items() if t is not None and t.values is not None}
 
 
 def _previous(rank: RankRecording, step: int, name: str) -> np.ndarray | None:
