@@ -155,6 +155,9 @@ class Recording:
         scenario = Scenario.load(folder)
         ranks = [_read_rank(folder / "subject" / f"rank{r}", r) for r in range(scenario.world_size)]
         sharding.assemble(ranks)
+        if ranks[0].notes.get("contract", {}).get("sharded"):
+            full = {entry["name"]: entry["shape"] for entry in ranks[0].notes.get("parameters", [])}
+            sharding.assemble_by_hand(ranks, full)
         reference_folder = folder / "reference" / "rank0"
         reference = _read_rank(reference_folder, 0) if reference_folder.exists() else None
         launch_file = folder / "launch.json"
