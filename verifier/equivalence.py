@@ -15,13 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from verifier.check import Findings
-from verifier.comparison import (
-    bound_exact,
-    bound_float64,
-    bound_lossy,
-    bound_of_mean,
-    compare,
-)
+from verifier.comparison import bound_exact, bound_float64, bound_lossy, bound_of_mean, compare
 from verifier.inquiry import local_gradients, wrong_gradient
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.verdict import Failure

@@ -155,6 +155,9 @@ class Recording:
         scenario = Scenario.load(folder)
         ranks = [_read_rank(folder / "subject" / f"rank{r}", r) for r in range(scenario.world_size)]
         sharding.assemble(ranks)
+        if ranks[0].notes.get("contract", {}).get("sharded"):
+            full = {entry["name"]: entry["shape"] for entry in ranks[0].notes.get("parameters", [])}
+            sharding.assemble_by_hand(ranks, full)
         reference_folder = folder / "reference" / "rank0"
         reference = _read_rank(reference_folder, 0) if reference_folder.exists() else None
         launch_file = folder / "launch.json"
@@ -199,8 +202,11 @@ class Recording:
 def last_words(detail: str) -> str:
     """The exception of a traceback, on one line: what follows the last frame."""
     lines = detail.splitlines()
-    frames = [place for place, line in enumerate(lines) if line.startswith("  ")]
-    message = " ".join(line.strip() for line in lines[frames[-1] + 1 if frames else -1 :] if line.strip())
+    frames = [place for place, line in enumerate(lines) if line.startswith('  File "')]
+    after = frames[-1] + 1 if frames else -1
+    while frames and lines[after:] and lines[after].startswith("  "):  # its source; an exception may go on indented
+        after += 1
+    message = " ".join(line.strip() for line in lines[after:] if line.strip())
     message = message or next((line.strip() for line in reversed(lines) if line.strip()), "")
     return message if len(message) <= 300 else message[:297] + "..."
 

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_core import Contract
 
 TRIPS = {"LS101", "LS201"}
-CAUSE = None
+CAUSE = "first_micro_batch_only"
 CONTRACT = Contract(supports={"two_forwards"})
 
 

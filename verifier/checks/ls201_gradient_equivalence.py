@@ -11,6 +11,9 @@ Catches: a sum where a mean was due, or the reverse; one micro-batch instead of 
 with another parameter's; reads before a collective has finished; parameters averaged instead of gradients; clipping
 before synchronisation; parameters that another rank did not use.
 
+Where an optimizer reduces gradients inside its ``step()``, or leaves them to the owners of shards, ``.grad`` does not
+show it. If the weights come out right all the same, this is not claimed, and LS202 judges them.
+
 Blind to: what happens after the gradient (the optimizer itself, see LS202); parameters whose gradient is zero; in the
 profiles quick and standard, whose probes are small, mistakes that need more than 8 MB or a hundred parameters; mistakes
 that begin later than a few steps after the start (longer runs keep the gradients of their first steps only).
@@ -24,7 +27,7 @@ Remedy: the cause names the pattern; multiply, divide, wait or reduce accordingl
 from __future__ import annotations
 
 from verifier.check import Findings, check
-from verifier.equivalence import compare_gradients
+from verifier.out_of_sight import compare_gradients
 from verifier.recording import Recording
 
 

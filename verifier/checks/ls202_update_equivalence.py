@@ -19,7 +19,8 @@ Remedy: make the optimizer from the parameters that are trained, after wrapping;
 from __future__ import annotations
 
 from verifier.check import Findings, check
-from verifier.equivalence import blocked_reference, compare_gradients, contract_of, is_exact, is_wide
+from verifier.equivalence import blocked_reference, contract_of, is_exact, is_wide
+from verifier.out_of_sight import compare_gradients
 from verifier.recording import Recording
 from verifier.updates import compare_weights, not_judged
 
@@ -39,7 +40,14 @@ def update_equivalence(recording: Recording) -> Findings:
         steps = min(steps, 1)  # the first step is W times as long, and later ones start elsewhere
     if steps == 0:
         return Findings(blocked="the gradients are wrong from the first step on: see LS201")
-    return compare_weights(recording, range(steps))
+    findings = compare_weights(recording, range(steps))
+    for failure in findings.failures:
+        if failure.cause == "update_differs" and gradients.not_claimed:
+            failure.explanation = (
+                f"the weights of {failure.parameter} after step {failure.step} are not those of the single process; "
+                "its gradient was reduced where it could not be seen"
+            )
+    return findings
 
 
 CHECK = update_equivalence

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from verifier.agreement import compare_across_ranks
 from verifier.check import Findings, check
-from verifier.equivalence import compare_gradients, own_steps
+from verifier.equivalence import own_steps
+from verifier.out_of_sight import compare_gradients
 from verifier.recording import Recording
 from verifier.updates import compare_weights
 

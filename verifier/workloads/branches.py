@@ -4,6 +4,9 @@ Legal, and common: a branch taken by the data, an expert, a task head. What is c
 which gradients become ready is not, because autograd visits the last used first. Every wrapper that lets arrival
 order decide what travels together adds up different parameters here.
 
+Odd ranks go the other way round, because a rotation alone leaves the first half of the branches first on both of two
+ranks: buckets of half the model each would then be ready in the same order everywhere.
+
 Used with tagged gradients: the numbers of the forward pass do not matter. Scenarios choose how many branches there are
 and how wide they are: mistakes at the edges of a bucket of 25 MB, or with the hundredth parameter, need models of that
 size.
@@ -32,8 +35,9 @@ class BranchModel(nn.Module):
 class Branches(Workload):
     def model(self, rank: int | None) -> nn.Module:
         names = [f"branch_{number}" for number in range(self.scenario.depth)] if self.scenario.depth else DIRECTIONS
-        turn = (rank or 0) % len(names)
-        model = BranchModel(names[turn:] + names[:turn], self.width)
+        turn, backwards = divmod(rank or 0, 2)
+        order = names[turn % len(names) :] + names[: turn % len(names)]
+        model = BranchModel(order[::-1] if backwards else order, self.width)
         return model.double() if self.width > 6 or self.scenario.depth else model  # larger codes need more bits
 
     @property

@@ -1,0 +1,86 @@
+"""Gradients against the single process, as far as they can be seen. Pure functions on recordings.
+
+Special here: what a rank has in ``.grad`` is not always what moves its weights. An optimizer's ``step()`` may reduce
+gradients into slices of its own, as sharded ones do, or in the method that also updates; ``.grad`` then stays each
+rank's own. And where only its owner steps a parameter, what the others hold of its gradient is of no account. In such
+cases nothing is said of gradients if the weights come out right, and LS202 judges those.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from verifier import equivalence
+from verifier.check import Findings
+from verifier.equivalence import contract_of, is_exact, is_wide, local_gradients
+from verifier.recording import REDUCTIONS, Recording
+from verifier.updates import compare_weights
+from verifier.verdict import Failure
+
+OUT_OF_SIGHT = (
+    "gradients are reduced where .grad does not show it, inside the optimizer or on their owners alone, and weights "
+    "come out right, or alike: LS202 judges them"
+)
+
+
+def compare_gradients(recording: Recording) -> Findings:
+    """``equivalence.compare_gradients``, but for failures that tell nothing."""
+    found = equivalence.compare_gradients(recording)
+    if not found.failures or any(failure.step != 0 for failure in found.failures):
+        return found
+    reason = _out_of_sight(recording, found.failures)
+    if reason is None:
+        return found
+    seen = found.comparisons - len(found.failures)
+    if reason is OUT_OF_SIGHT:
+        return Findings(comparisons=seen, not_claimed=reason)
+    return Findings(comparisons=seen, blocked=reason)
+
+
+def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
+    """Why the ``failures`` of the first step tell nothing; None: they do.
+
+    An optimizer's ``step()`` may reduce gradients where nobody can look: into slices of its own, as sharded ones do, or
+    in the method that also updates; ``.grad`` is then each rank's own. And where only its owner steps a parameter, what
+    other ranks hold is of no account. The weights tell: in exact arithmetic and in float64 they are held to the single
+    process. Elsewhere, and where gradients are tagged, it must be enough that all ranks came to the same weights.
+    """
+    sharded, own = contract_of(recording).get("sharded"), all(_own_gradient(recording, f) for f in failures)
+    if not (sharded or own):
+        return None
+    if own and not any(rank.named("weight", 0) for rank in recording.ranks):
+        return "no rank came to the end of the optimizer's step, which may reduce gradients itself"
+    if not recording.scenario.tagged and (is_exact(recording) or is_wide(recording)):
+        weights = compare_weights(recording, range(1))
+        if weights.comparisons and not weights.failures and not weights.blocked:
+            return OUT_OF_SIGHT
+        if not (sharded and own and _reduces_inside_the_step(recording)):
+            return None  # else the optimizer is another one, which LS202 says
+    wrong = Counter(failure.parameter for failure in failures)
+    somewhere_right = all(number < recording.scenario.world_size for number in wrong.values())
+    alike = all(_same_weights(recording, name) for name in wrong if name is not None)
+    return OUT_OF_SIGHT if alike and (own or somewhere_right) else None
+
+
+def _reduces_inside_the_step(recording: Recording) -> bool:
+    """Does every rank reduce, inside the optimizer's first step, at least as many numbers as there are trained ones?"""
+    trained = sum(entry["numel"] for entry in recording.ranks[0].notes.get("parameters", []))
+    first = [[c for c in r.collectives if c.step == 0 and c.phase == "step"] for r in recording.ranks]
+    return all(sum(c.numel for c in issued if c.op in REDUCTIONS) >= trained > 0 for issued in first)
+
+
+def _own_gradient(recording: Recording, failure: Failure) -> bool:
+    """Is ``failure`` that of a rank that holds exactly what it computed itself, or nothing where it computed none?"""
+    if failure.cause == "not_synchronised":
+        return failure.confidence == 1.0
+    if failure.cause != "missing_gradient" or failure.parameter is None or failure.step is None:
+        return False
+    mine = local_gradients(recording, failure.step, failure.parameter).get(failure.rank or 0)
+    return mine is None or not mine.any()
+
+
+def _same_weights(recording: Recording, name: str) -> bool:
+    after = [rank.tensor("weight", 0, name) for rank in recording.ranks]
+    before = recording.ranks[0].tensor("weight", -1, name)
+    digests = {tensor.digest if tensor is not None else None for tensor in after}
+    return len(digests) == 1 and None not in digests and (before is None or before.digest not in digests)
