@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
-from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.docker.conftest import SMALL, Ended
@@ -40,16 +41,16 @@ def test_nobody_becomes_root(launcher, tmp_path):
 
 
 def test_a_fork_bomb_stays_in_its_container(launcher, tmp_path):
-    before = _processes()
+    before = _contained()
     ended = Ended(launcher, "fork_bomb", tmp_path, timeout_s=8)
     assert ended.members["rank 0"]["ended"].startswith(("stopped", "hung"))
     assert ended.reference_is_whole()
-    assert _processes() < before + SMALL.pids
+    assert _contained() < before + SMALL.pids
 
 
 def test_a_memory_bomb_is_ended_and_named(launcher, tmp_path):
     begun = time.monotonic()
-    ended = Ended(launcher, "memory_bomb", tmp_path, timeout_s=30)
+    ended = Ended(launcher, "memory_bomb", tmp_path, timeout_s=100)  # a busy machine fills a gigabyte slowly
     told = " ".join(str(ended.members[f"rank {rank}"]["reason"]) for rank in (0, 1))
     assert "memory" in told
     assert time.monotonic() - begun < 120
@@ -128,5 +129,11 @@ def test_runs_do_not_see_each_other(launcher, client, tmp_path):
     assert socket.gethostname() not in str(found)
 
 
-def _processes() -> int:
-    return len([path for path in Path("/proc").iterdir() if path.name.isdigit()])
+def _contained() -> int:
+    """How many processes live in containers here, whoever else is busy on this machine."""
+    number = 0
+    for process in psutil.process_iter(["name"]):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if (process.info["name"] or "").startswith("containerd-shim"):
+                number += len(process.children(recursive=True))
+    return number
