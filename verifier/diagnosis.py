@@ -168,6 +168,17 @@ def _partly_averaged(e: GradientEvidence) -> Cause | None:
     return None
 
 
+def _the_parameter(e: GradientEvidence) -> Cause | None:
+    if e.weight is None or not any(close(e.observed, e.weight * factor) for factor in (1, e.world_size)):
+        return None
+    return Cause(
+        "gradient_is_the_parameter",
+        0.95,
+        "the gradient is the parameter itself, as it was before the step: what was reduced is not its .grad",
+        "a post-accumulate-grad hook is handed the parameter: reduce parameter.grad",
+    )
+
+
 def _imaginary_part_lost(e: GradientEvidence) -> Cause | None:
     if not np.iscomplexobj(e.expected) or not np.iscomplexobj(e.observed) or close(e.observed, e.expected):
         return None
@@ -270,6 +281,7 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     over_time.not_cleared,
     _partly_averaged,
     _another_parameter,
+    _the_parameter,
     _imaginary_part_lost,
     _rescaled,
     _rounded,

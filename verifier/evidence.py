@@ -36,6 +36,7 @@ class GradientEvidence:
     first: Mapping[int, np.ndarray] = field(default_factory=dict)  # the share of each rank's first micro-batch in it
     last: Mapping[int, np.ndarray] = field(default_factory=dict)  # and of its last
     previous: np.ndarray | None = None  # what this rank's optimizer saw in the step before
+    weight: np.ndarray | None = None  # the parameter before this step
     neighbours: Mapping[str, Mapping[int, np.ndarray]] = field(default_factory=dict)  # others of this shape: as local
     agreed: bool = False  # every rank holds the same bits: whatever was done, it was done together
     contains: str | None = None  # tagged gradients: what the observed values decode to

@@ -50,7 +50,8 @@ def wrong_gradient(
             local=local_gradients(recording, step, name),
             first=local_gradients(recording, step, name, "first_gradient"),
             last=local_gradients(recording, step, name, "last_gradient"),
-            previous=_previous(rank, step, name),
+            previous=_values(rank, "gradient", step - 1, name),
+            weight=_values(rank, "weight", step - 1, name),
             neighbours=_neighbours(recording, step, name, expected.shape),
             contains=_contents(recording, rank.rank, step, name, difference),
             agreed=_agreed(recording, step, name),
@@ -85,9 +86,9 @@ def _agreed(recording: Recording, step: int, name: str) -> bool:
     return len(held) > 1 and None not in held and len({tensor.digest for tensor in held if tensor is not None}) == 1
 
 
-def _previous(rank: RankRecording, step: int, name: str) -> np.ndarray | None:
-    before = rank.tensor("gradient", step - 1, name)
-    return before.values if before is not None else None
+def _values(rank: RankRecording, what: str, step: int, name: str) -> np.ndarray | None:
+    tensor = rank.tensor(what, step, name)
+    return tensor.values if tensor is not None else None
 
 
 def _contents(recording: Recording, rank: int, step: int, name: str, difference: Difference) -> str | None:

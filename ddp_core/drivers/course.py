@@ -1,11 +1,14 @@
 """Course style: functions beside the wrapper, called at the points that a course's test harness calls them.
 
 ``get_ddp...(model, ...)`` wraps; ``...on_train_batch_start(model, optimizer)`` opens a step and
-``...on_after_backward(model, optimizer)`` ends its last backward. The style of Stanford's CS336 assignments.
+``...on_after_backward(model, optimizer)`` follows each backward that is not inside ``no_sync()``, as Lightning's hook
+of that name does. The style of Stanford's CS336 assignments.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,6 +26,7 @@ class CourseDriver(Driver):
     def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
         super().__init__(wrapped, model)
         self._optimizer: torch.optim.Optimizer | None = None
+        self._quiet = False
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
@@ -33,8 +37,19 @@ class CourseDriver(Driver):
         if START in self.companions:
             self.companions[START](self.wrapped, optimizer)
 
-    def before_step(self) -> None:
-        self.companions[AFTER](self.wrapped, self._optimizer)
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        self._quiet = self.has_no_sync
+        try:
+            with super().no_sync():
+                yield
+        finally:
+            self._quiet = False
+
+    def backward(self, loss: torch.Tensor) -> None:
+        super().backward(loss)
+        if not self._quiet:
+            self.companions[AFTER](self.wrapped, self._optimizer)
 
 
 DRIVER = CourseDriver

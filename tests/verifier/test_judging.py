@@ -123,6 +123,13 @@ def test_elements_of_some_ranks_only():
     assert cause(right + 0.1) is None
 
 
+def test_a_parameter_in_place_of_its_gradient():
+    right, weight = np.array([1.0, -2.0, 3.0]), np.array([0.5, 0.0, -4.0])
+    for factor in (1, 4):  # averaged, or summed over four ranks
+        assert diagnose(evidence(weight * factor, right, weight=weight)).name == "gradient_is_the_parameter"
+    assert diagnose(evidence(weight * 3, right, weight=weight)) is None
+
+
 def test_half_of_a_complex_gradient():
     right, mine = np.array([1 + 2j, 3 - 1j]), np.array([5j, -7j])
     found = diagnose(evidence(right.real + mine, right))
