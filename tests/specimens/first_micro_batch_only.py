@@ -1,7 +1,7 @@
 """A gradient is marked as sent for the whole step, so that only the first of several backwards is synchronised.
 
-Seen in several public course solutions: a set of ids or a counter per bucket, cleared where the loop finishes a step.
-What later micro-batches add on top of the mean stays each rank's own.
+A class of mistake, seen in several public course solutions: a set of ids or a counter per bucket, cleared where the
+loop finishes a step. What later micro-batches add on top of the mean stays each rank's own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The hook is handed the parameter, reduces that, and writes it into ``.grad``: the model learns to be zero.
 
-Seen in public course solutions: ``register_post_accumulate_grad_hook`` gives the parameter, and not its gradient.
+A class of mistake, seen in public course solutions: ``register_post_accumulate_grad_hook`` hands out the parameter, and
+not its gradient.
 """
 
 from __future__ import annotations

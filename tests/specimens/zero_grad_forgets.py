@@ -1,7 +1,7 @@
 """A sharded optimizer holds its own share only, and so does its ``zero_grad()``: the others' gradients pile up.
 
-Seen in public course solutions of a ZeRO-1 optimizer: ``super().__init__`` is given the share, not all parameters. All
-replicas agree, on gradients that hold those of every step before.
+A class of mistake, seen in public course solutions of a ZeRO-1 optimizer: ``super().__init__`` is given the share and
+not all parameters. All replicas agree, on gradients that hold those of every step before.
 """
 
 from __future__ import annotations
