@@ -3,8 +3,8 @@
 Special here: a rank writes down its own shard and no rank gathers, so the recording of a sharded strategy holds no
 collective that the strategy did not make. Shards that are no DTensors are known by their shape alone: a strategy that
 declares ``sharded=True`` and holds less of a parameter than the model had is taken to hold rank r's r-th part. Each
-rank's whole is put together from its *own* shard and, for the rest, the
-lowest rank that has it: where shards are replicated (HSDP) a replica that drifted still shows.
+rank's whole is put together from its *own* shard and, for the rest, the lowest rank that has it: where shards are
+replicated (HSDP) a replica that drifted still shows.
 """
 
 from __future__ import annotations
