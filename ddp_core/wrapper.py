@@ -23,6 +23,7 @@ from torch.distributed.algorithms.join import Join, Joinable
 from ddp_core import joining
 from ddp_core.agreement import require_agreement, require_equal_values
 from ddp_core.backward import BackwardWatch, current_backward
+from ddp_core.broadcasting import broadcast_all
 from ddp_core.census import Census
 from ddp_core.comm import Comm
 from ddp_core.sparse import SparseGradients, sparse_parameters
@@ -270,23 +271,13 @@ class DataParallel(nn.Module, Joinable):
     def broadcast_state(self, src: int = 0) -> None:
         """Copy rank ``src``'s parameters and buffers, frozen ones included, to every rank."""
         with torch.no_grad():
-            for tensor in [*self.module.parameters(), *self.module.buffers()]:
-                self.comm.broadcast(tensor.data, src)
+            broadcast_all(self.comm, [*self.module.parameters(), *self.module.buffers()], src)
 
     def broadcast_buffers_from(self, src: int) -> None:
-        """Copy rank ``src``'s buffers to every rank, in one broadcast per dtype and device."""
-        if not self.broadcast_buffers:
-            return
-        by_kind: defaultdict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = defaultdict(list)
-        held = [buffer for holder in self._buffer_holders for buffer in holder.values() if buffer is not None]
-        for buffer in {id(buffer): buffer for buffer in held}.values():
-            # .data: an earlier forward's graph may have saved this buffer, and must not find it changed by version
-            by_kind[buffer.dtype, buffer.device].append(buffer.data)
-        for buffers in by_kind.values():
-            flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
-            self.comm.broadcast(flat, src)
-            for buffer, part in zip(buffers, flat.split([b.numel() for b in buffers]), strict=True):
-                buffer.copy_(part.view(buffer.shape))
+        """Copy rank ``src``'s buffers to every rank."""
+        if self.broadcast_buffers:
+            held = [buffer for holder in self._buffer_holders for buffer in holder.values() if buffer is not None]
+            broadcast_all(self.comm, held, src)
 
     def unwrap(self) -> nn.Module:
         """Take the hooks off and give the bare model back: to change it, and wrap it again."""

@@ -51,7 +51,7 @@ def be_rank(scenario: Scenario, out: Path) -> None:
     import torch
     import torch.distributed as dist
 
-    from verifier.worker import run_rank
+    from verifier.acts import run_rank
 
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])

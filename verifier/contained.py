@@ -229,7 +229,7 @@ class Station:
 
 def _be(scenario: Scenario, rank: int | None, port: int, folder: Path) -> None:
     """The forked process: one rank, or the reference."""
-    from verifier import reference, worker
+    from verifier import acts, reference
 
     _let_itself_be_looked_at(True)
     with suppress(OSError):
@@ -245,7 +245,7 @@ def _be(scenario: Scenario, rank: int | None, port: int, folder: Path) -> None:
         os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"] = "0", "1"
     connect: Callable[..., dist.Store] = dist.TCPStore
     store = connect("127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=60))
-    worker.run_rank(scenario, rank, store, folder)
+    acts.run_rank(scenario, rank, store, folder)
 
 
 def _let_itself_be_looked_at(may: bool) -> None:

@@ -9,8 +9,6 @@ yesterday, or on another machine, exactly as it takes the one just made.
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import shutil
 import tempfile
 import time
@@ -22,6 +20,7 @@ from verifier import catalogue
 from verifier.errors import UsageError
 from verifier.judging import load_checks, run_check
 from verifier.launcher import CONTAINING, Launcher, LaunchError
+from verifier.performance import Performance, write_atomically
 from verifier.recording import Recording
 from verifier.report.build import build_report
 from verifier.report.model import Report
@@ -107,30 +106,19 @@ def run(
         if launcher is None:
             launcher = stack.enter_context(start_launcher(launcher_for(request)))
         _prepare(out_dir, request)
-        for number, scenario in enumerate(scenarios, 1):
-            left = request.timeout_s - (time.monotonic() - begun)
-            if left <= 0:
-                break
-            tell(f"scenario {number} of {len(scenarios)}: {scenario.name} on {scenario.world_size} ranks")
-            if not _run_scenario(launcher, scenario, out_dir, min(left, scenario.timeout_s)):
-                break
+        performance = Performance(launcher, out_dir, begun + request.timeout_s, tell)
+        if request.profile == "quick" and hasattr(launcher, "run_together"):
+            performance.run_together(scenarios)
+            _file_request(out_dir, request)  # again: see Performance._file
+            report = judge(out_dir, total_s=time.monotonic() - begun)
+            if report.verdict == "pass" or not performance.shared:
+                return report
+            tell("asking again what is not right, in processes of its own")
+            scenarios = [scenario for scenario in scenarios if scenario.name in performance.shared]
+        performance.run_apart(scenarios)
     tell("judging")
-    _file_request(out_dir, request)  # again: see _run_scenario
+    _file_request(out_dir, request)
     return judge(out_dir, total_s=time.monotonic() - begun)
-
-
-def _run_scenario(launcher: Launcher, scenario: Scenario, out_dir: Path, timeout_s: float) -> bool:
-    """Run one scenario and file how it ended. False: nothing that comes after it can do better."""
-    folder = out_dir / "scenarios" / scenario.name
-    scenario.save(folder)
-    begun = time.monotonic()
-    ended = launcher.run(scenario, folder, timeout_s)
-    ended["seconds"] = round(time.monotonic() - begun, 4)
-    scenario.save(folder)  # what was asked, not what a strategy that writes into our folders may have left of it
-    write_atomically(folder / "launch.json", json.dumps(ended, indent=1))
-    outcomes = [rank.outcome or {} for rank in Recording.load(folder).ranks]
-    hung = any((member["ended"] or "").startswith("hung") for member in ended["members"])
-    return not hung and not ended.get("lost") and not all(outcome.get("when") == "on import" for outcome in outcomes)
 
 
 def _prepare(out_dir: Path, request: Request) -> None:
@@ -174,20 +162,6 @@ def _load(out_dir: Path, scenarios: list[Scenario]) -> Iterator[Recording]:
         folder = out_dir / "scenarios" / scenario.name
         if (folder / "launch.json").exists():
             yield Recording.load(folder)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``path`` whole or not at all: a reader never sees half a file, and neither does a machine that crashed."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def verify(strategy: Any = "bucketed", *, out: str | Path | None = None, **settings: Any) -> Report:

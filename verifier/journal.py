@@ -38,10 +38,11 @@ class Journal:
     def note(self, name: str, value: Any) -> None:
         self.write("note", name=name, value=value)
 
-    def outcome(self, status: str, detail: str | None = None, **fields: Any) -> None:
-        """The rank's last word. Its absence means that the rank did not come to its end."""
+    def outcome(self, status: str, detail: str | None = None, **fields: Any) -> dict[str, Any]:
+        """The rank's last word. Its absence means that the rank did not come to its end. Returns the seals in it."""
         seals = {"lines": self._lines.seal(), "blobs": self._blobs.seal()}
         self.write("outcome", status=status, detail=detail, at=monotonic(), seals=seals, **fields)
+        return seals
 
     def tensor(
         self, what: str, step: int, name: str, tensor: torch.Tensor, *, keep: bool, only_if_changed: bool = False

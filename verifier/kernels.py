@@ -125,16 +125,15 @@ NOT_COLLECTIVES = frozenset({"check_for_nan"})
 
 
 def install(observer: Observer) -> None:
-    """Route this process's collectives through ``observer``. Once per process.
+    """Route this process's collectives through ``observer``, and through no earlier one any more.
 
     Raises OurFault if torch's operators are not the ones that are known here. Operators that are not known at all go
     unobserved, and the journal says so.
     """
-    assert not _observers, "a process has one observer"
     prepare()
     if _unknown:
         observer.journal.note("unobserved", _unknown)
-    _observers.append(observer)
+    _observers[:] = [observer]
 
 
 def prepare() -> None:

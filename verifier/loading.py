@@ -27,7 +27,8 @@ from verifier.errors import OurFault
 from verifier.request import Builtin, FromFile, Imported, Source, StrategyRef
 
 MOST_NAMES = 20
-SMALL_BUCKET_CAP_MB = 0.0003  # about 300 bytes: the probes' small models then span several buckets
+FEW_BUCKETS = 5  # a probe's small model spans about as many, and most of them hold several parameters
+SMALLEST_BUCKET_CAP_MB = 0.0003
 _OWN_FOLDERS = tuple(str(Path(__file__).parent.parent / part) for part in ("verifier", "ddp_core/driver"))
 
 
@@ -92,10 +93,11 @@ class LoadedStrategy:
         return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in fields.items()}
 
 
-def load_strategy(ref: StrategyRef, folder: Path, *, small_buckets: bool = False) -> LoadedStrategy:
+def load_strategy(ref: StrategyRef, folder: Path, *, bucket_cap_mb: float | None = None) -> LoadedStrategy:
     """Import the strategy and return its ``wrap`` with the options to call it with.
 
-    Source that was sent along is written below ``folder``, this rank's own, and kept with the recording.
+    Source that was sent along is written below ``folder``, this rank's own, and kept with the recording. Built-in
+    strategies that have buckets get ``bucket_cap_mb``, unless their options say otherwise.
 
     Raises StrategyError if its module cannot be imported or has no such attribute.
     """
@@ -114,13 +116,18 @@ def load_strategy(ref: StrategyRef, folder: Path, *, small_buckets: bool = False
         )
         raise StrategyError("on import", message) from error
     options = dict(ref.options)
-    if small_buckets and isinstance(ref, Builtin) and "bucket_cap_mb" in inspect.signature(target).parameters:
-        options.setdefault("bucket_cap_mb", SMALL_BUCKET_CAP_MB)
+    if bucket_cap_mb and isinstance(ref, Builtin) and "bucket_cap_mb" in inspect.signature(target).parameters:
+        options.setdefault("bucket_cap_mb", bucket_cap_mb)
         if "first_bucket_cap_mb" in inspect.signature(target).parameters:
-            options.setdefault("first_bucket_cap_mb", SMALL_BUCKET_CAP_MB / 2)
+            options.setdefault("first_bucket_cap_mb", bucket_cap_mb / 2)
     contract = _contract(module, target, options)
     companions = _companions(module, attribute)
     return LoadedStrategy(target, options, contract or Contract(), contract is not None, companions)
+
+
+def small_bucket_cap_mb(num_bytes: int) -> float:
+    """The cap under which a model of ``num_bytes`` spans several buckets, in MiB."""
+    return max(num_bytes / FEW_BUCKETS / 2**20, SMALLEST_BUCKET_CAP_MB)
 
 
 def _companions(module: ModuleType, attribute: str) -> dict[str, Callable[..., Any]]:

@@ -91,6 +91,10 @@ def situations_page() -> str:
     lines += ["The conditions under which every strategy is tried. A profile includes those of the smaller ones before"]
     lines += ["it; `thorough` runs each of them with three seeds. A strategy that does not claim what a situation"]
     lines += ["*needs* may refuse it with an error."]
+    lines += ["", "Each situation has processes of its own. Only `quick`, with the local launcher, has all of its"]
+    lines += ["situations in the same processes, one after the other: there a *pass* is believed, and whatever else is"]
+    lines += ["found is asked again, apart. A mistake that is made only the first time in a process is seen by `quick`"]
+    lines += ["in `plain` alone."]
     for profile in (*PROFILES, None):
         names = [name for name in catalogue.SITUATIONS.names() if situation(name).since == profile]
         names.sort(key=lambda name: (situation(name).order, name))

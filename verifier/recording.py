@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from verifier import sharding
-from verifier.appending import is_sealed_by
+from verifier import lines, sharding
 from verifier.scenario import Scenario
 
 REDUCTIONS = frozenset(
@@ -36,7 +35,6 @@ REDUCTIONS = frozenset(
         "reduce_scatter_tensor_coalesced_",
     }
 )
-LONGEST_JOURNAL = 2**30  # bytes; no run writes a hundredth of it
 CHANGED = "This rank's recording was written to, or cut, by something other than the verifier: nothing follows from it."
 SENDS, RECEIVES = frozenset({"send"}), frozenset({"recv_", "recv_any_source_"})
 
@@ -224,15 +222,11 @@ def _read_rank(folder: Path, rank: int) -> RankRecording:
     store = np.empty(0, np.uint8)
     if blobs.exists() and blobs.stat().st_size:
         store = np.asarray(np.memmap(blobs, np.uint8, mode="r"))  # no more of it in memory than is looked at
-    written = journal.read_bytes() if journal.stat().st_size <= LONGEST_JOURNAL else b""
+    written = lines.of(journal)
     landed: dict[int, dict[str, Any]] = {}
     issued: list[dict[str, Any]] = []
-    for line in written.split(b"\n"):
-        try:
-            event = json.loads(line)
-            kind = event.pop("kind")
-        except (ValueError, KeyError, AttributeError):  # the last line of a rank that was killed while writing it
-            break
+    for event in lines.events(written):
+        kind = event.pop("kind")
         if kind == "tensor":
             entry = Tensor(values=_values(store, event.pop("blob"), event["dtype"], event["shape"]), **event)
             found.tensors[entry.what, entry.step, entry.name] = entry
@@ -248,24 +242,11 @@ def _read_rank(folder: Path, rank: int) -> RankRecording:
             found.outcome = event
         else:
             found.notes[event["name"]] = event["value"]
-    if found.outcome is not None and not _intact(written, store, found.outcome.pop("seals", {})):
+    if found.outcome is not None and not lines.intact(written, store.data, found.outcome.pop("seals", {})):
         changed = {"status": "raised", "when": "in its recording", "error": "recording", "detail": CHANGED}
         return RankRecording(rank, outcome=changed)
     found.collectives = [_collective(store, event, landed.get(event["seq"], {})) for event in issued]
     return found
-
-
-def _intact(written: bytes, store: np.ndarray, seals: dict[str, Any]) -> bool:
-    """Has nobody but its rank written this recording? Only collectives may still land after the last word."""
-    ends = {name: seals[name][0] if name in seals else 0 for name in ("lines", "blobs")}
-    if not (
-        is_sealed_by(seals.get("lines"), written[: ends["lines"]])
-        and is_sealed_by(seals.get("blobs"), store[: ends["blobs"]].data)
-        and len(store) == ends["blobs"]
-    ):
-        return False
-    kinds = [json.loads(line)["kind"] for line in written[ends["lines"] :].split(b"\n") if line]
-    return sorted(kinds)[-1:] == ["outcome"] and kinds.count("outcome") == 1 and set(kinds) <= {"landed", "outcome"}
 
 
 def _collective(store: np.ndarray, event: dict[str, Any], end: dict[str, Any]) -> Collective:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,10 +23,11 @@ from verifier.tags import TagBook
 from verifier.workload import Workload
 
 
-def run_reference(scenario: Scenario, folder: Path) -> None:
+def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
+    """Train alone, write ``folder``; returns the seals of what was written (``Journal.outcome``)."""
     journal = Journal(folder)
     workload = workloads.load(scenario)
-    torch.manual_seed(scenario.seed)
+    seed_torch(scenario.seed)
     model = workload.model(None)
     describe(journal, model, workload)
     tags = attach_tags(scenario, model, None) if scenario.tagged else None
@@ -52,7 +54,7 @@ def run_reference(scenario: Scenario, folder: Path) -> None:
     if scenario.uneven:
         _last_uneven_step(scenario, workload, model, optimizer)
         _record(journal, "final", scenario.num_steps, parameters)
-    journal.outcome("completed")
+    return journal.outcome("completed")
 
 
 def _last_uneven_step(
@@ -137,7 +139,14 @@ def casting(scenario: Scenario) -> AbstractContextManager[None]:
 
 def seed_streams(scenario: Scenario, rank: int) -> None:
     """Give this rank random numbers of its own: replicas that draw the same dropout train on less than they seem to."""
-    torch.manual_seed(scenario.seed * 1009 + 7 * rank + 11)
+    seed_torch(scenario.seed * 1009 + 7 * rank + 11)
+
+
+def seed_torch(seed: int) -> None:
+    """As ``torch.manual_seed``, which takes a millisecond to keep a stack trace for devices that are not there."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
 
 
 def describe(journal: Journal, model: nn.Module, workload: Workload) -> None:

@@ -7,63 +7,26 @@ single process does beside it is in ``reference``.
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import nullcontext, suppress
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ddp_core.driver import Driver, drive
 from verifier import fault as faults
-from verifier import kernels
 from verifier import workload as workloads
-from verifier.delay import Delay
 from verifier.journal import Journal, rng_digest
-from verifier.loading import LoadedStrategy, StrategyError, load_strategy
+from verifier.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
 from verifier.observer import Observer
 from verifier.recording import claims
-from verifier.reference import attach_tags, casting, describe, seed_streams
+from verifier.reference import attach_tags, casting, describe, seed_streams, seed_torch
 from verifier.resuming import resume
 from verifier.scenario import Scenario
-
-LINGER_S = 2.0
-
-
-def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path) -> None:
-    """Run ``scenario`` as rank ``rank``; write ``folder``. Raises nothing that the strategy caused."""
-    journal = Journal(folder)
-    journal.note("pid", os.getpid())
-    try:
-        dist.init_process_group(scenario.backend, store=store, rank=rank, world_size=scenario.world_size)
-        delay = Delay(scenario.seed, rank, scenario.world_size, scenario.delay_ms) if scenario.delay_ms else None
-        observer = Observer(
-            journal, folder / "board", poison=scenario.poison, keep_payloads=scenario.tagged, delay=delay
-        )
-        kernels.install(observer)
-        Subject(scenario, rank, folder, journal, observer).run()
-        journal.note("observer", {"calls": observer.num_calls, "bytes": observer.num_bytes, "s": observer.overhead_s})
-        journal.outcome("completed")
-        leave_together(store, scenario.world_size)
-    except StrategyError as error:
-        journal.outcome("raised", error.detail, when=error.when, error=error.kind)
-
-
-def leave_together(store: dist.Store, world_size: int) -> None:
-    """Stay until all ranks have completed, or for a moment: one that leaves closes its connections, and a collective
-    that a peer still has under way (it was not waited for, say) would then end in another way than it began.
-    """
-    if store.add("lockstep/completed", 1) == world_size:
-        store.set("lockstep/all_completed", "1")
-    else:
-        with suppress(Exception):
-            store.wait(["lockstep/all_completed"], timedelta(seconds=LINGER_S))
 
 
 class Subject:
@@ -73,7 +36,7 @@ class Subject:
         self.folder, self.scenario, self.rank = folder, scenario, rank
         self.journal, self.observer = journal, observer
         self.workload = workloads.load(scenario)
-        torch.manual_seed(scenario.seed if scenario.same_start else scenario.seed + 1 + rank)
+        seed_torch(scenario.seed if scenario.same_start else scenario.seed + 1 + rank)
         self.model = self.workload.model(rank)
         self.tags = attach_tags(scenario, self.model, rank) if scenario.tagged else None
         describe(journal, self.model, self.workload)
@@ -82,7 +45,9 @@ class Subject:
                 journal.tensor("built", -1, name, parameter, keep=True)
 
     def run(self) -> None:
-        strategy = load_strategy(self.scenario.strategy, self.folder, small_buckets=self.scenario.small_buckets)
+        size = sum(parameter.numel() * parameter.element_size() for parameter in self.model.parameters())
+        cap = small_bucket_cap_mb(size) if self.scenario.small_buckets else None
+        strategy = load_strategy(self.scenario.strategy, self.folder, bucket_cap_mb=cap)
         if not self._claimed(strategy):
             return
         seed_streams(self.scenario, self.rank)

@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,23 +37,27 @@ class Member:
     status: int | None = None  # as waitpid gives it
     ended: str | None = None  # hung, stopped: ended by us, and why
     told: str | None = None  # why it ended, from whoever ended it
+    later: list[Path] = field(default_factory=list)  # where it writes in the scenarios that it runs after its first
 
     @property
     def running(self) -> bool:
         return self.status is None
 
     def progress(self) -> int:
-        try:
-            return (self.folder / "journal.jsonl").stat().st_size
-        except OSError:
-            return 0
+        return sum(_size(folder / "journal.jsonl") for folder in (self.folder, *self.later))
 
-    def completed(self) -> bool:
-        """Has it written its last word, and is that word good?"""
-        return '"status": "completed"' in _text(self.folder / "journal.jsonl", last=500)
+    def completed(self, number: int = -1) -> bool:
+        """Has it written its last word (in its scenario ``number``), and is that word good?"""
+        folder = (self.folder, *self.later)[number]
+        return '"status": "completed"' in _text(folder / "journal.jsonl", last=500)
 
-    def describe(self, *, out_of_memory: bool) -> dict[str, Any]:
-        """What goes into ``launch.json``."""
+    def describe_end_of_act(self, number: int) -> dict[str, Any]:
+        """As ``describe``, where it went on to its next scenario."""
+        board = _text((self.folder, *self.later)[number] / "board").rstrip("\0")
+        return {**completed(self.name), "board": board}
+
+    def describe(self, number: int = 0, *, out_of_memory: bool) -> dict[str, Any]:
+        """What goes into ``launch.json`` of its scenario ``number``, which is the one in which it ended."""
         code = os.waitstatus_to_exitcode(self.status or 0)
         reason = _text(self.folder / REASON) if code == EXIT_OUR_FAULT else ""
         if code == -signal.SIGKILL and not self.ended and out_of_memory:
@@ -64,10 +68,16 @@ class Member:
             "exit_code": code,
             "signal": signal.Signals(-code).name if code < 0 and not self.ended else None,
             "reason": self.told or reason or None,
-            "board": _text(self.folder / "board").rstrip("\0"),
+            "board": _text((self.folder, *self.later)[number] / "board").rstrip("\0"),
             "stack": _text(self.folder / "stack.txt") or None,
             "output": _text(self.folder / "output.txt", last=OUTPUT_SHOWN) or None,
         }
+
+
+def completed(name: str) -> dict[str, Any]:
+    """As ``Member.describe``, of one that did what it had to, and of which there is nothing to tell."""
+    nothing = dict.fromkeys(("ended", "signal", "reason", "stack", "output"))
+    return {**nothing, "name": name, "exit_code": 0, "board": ""}
 
 
 def take_stacks(members: list[Member]) -> None:

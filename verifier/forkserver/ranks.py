@@ -1,4 +1,4 @@
-"""What a child of the fork server does when it is a rank: the environment of one, and the store to meet at."""
+"""What a child of the fork server does: a rank has the environment of one, and a store to meet the others at."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ import os
 import socket
 from pathlib import Path
 
+from verifier.forkserver.references import send_seals
 from verifier.forkserver.store import SocketStore
 from verifier.scenario import Scenario
 
 
-def be_rank(scenario: Scenario, rank: int, connection: socket.socket, folder: Path) -> None:
-    from verifier import worker
+def be_rank(scenarios: list[Scenario], rank: int, connection: socket.socket, folders: list[Path]) -> None:
+    from verifier import acts
 
     # What torchrun would say; strategies read it to choose a device or to print on one rank only.
-    for name, value in (("RANK", rank), ("WORLD_SIZE", scenario.world_size)):
+    for name, value in (("RANK", rank), ("WORLD_SIZE", scenarios[0].world_size)):
         os.environ[name] = os.environ["LOCAL_" + name] = str(value)
-    worker.run_rank(scenario, rank, SocketStore(connection), folder)
+    acts.play(scenarios, rank, SocketStore(connection), folders)
+
+
+def be_reference(scenarios: list[Scenario], connection: socket.socket, folders: list[Path]) -> None:
+    from verifier import acts
+
+    send_seals(connection, acts.play_references(scenarios, folders))

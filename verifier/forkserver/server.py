@@ -15,7 +15,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from verifier.forkserver import family
-from verifier.forkserver.child import fork
+from verifier.forkserver.ahead import MOST_WAITING, Role, Waiting, fork_ahead
 from verifier.forkserver.limits import Limits, oom_kills
-from verifier.forkserver.member import Member, take_stacks
+from verifier.forkserver.member import Member, completed, take_stacks
 from verifier.forkserver.output import Output
-from verifier.forkserver.ranks import be_rank
+from verifier.forkserver.references import References, receive_seals
 from verifier.forkserver.spawned import spawn
 from verifier.forkserver.store import StoreServer
 from verifier.forkserver.warmup import refuse_threads, warm_up
@@ -42,12 +42,13 @@ NOBODY_CAN_KILL_S = 10.0  # a process that sleeps in the kernel is not waited fo
 
 @dataclass
 class Job:
-    scenario: Scenario
-    folder: Path
+    scenarios: list[Scenario]  # one, or several that the same processes run one after the other
+    folders: list[Path]
     timeout_s: float
     limits: Limits
     scratch: Path
     members: list[Member] = field(default_factory=list)
+    reference_is_here: bool = False  # from an earlier job: no process has to be the reference
     store: StoreServer = field(default_factory=StoreServer)
 
     def reap(self) -> None:
@@ -61,6 +62,23 @@ class Job:
             if member.pid == pid:
                 member.status = status
 
+    def describe(self, *, out_of_memory: bool) -> Iterator[dict[str, Any]]:
+        """What goes into ``launch.json`` of the first scenario, and of each later one that all members came through.
+
+        A later one that somebody did not come through is left out: it has to be run again, in processes of its own.
+        """
+        for number in range(len(self.folders)):
+            through = all(member.completed(number) for member in self.members)
+            given = [completed("reference")] if self.reference_is_here else []
+            if through and number < len(self.folders) - 1:
+                yield {"members": [member.describe_end_of_act(number) for member in self.members] + given}
+                continue
+            if not number or (through and all(member.status == 0 and not member.ended for member in self.members)):
+                yield {
+                    "members": [member.describe(number, out_of_memory=out_of_memory) for member in self.members] + given
+                }
+            return
+
 
 class OwnerGone(Exception):
     """The process that asked for the job closed its socket."""
@@ -72,6 +90,8 @@ class Server:
     def __init__(self, owner: socket.socket) -> None:
         self._owner = owner
         self._selector = selectors.DefaultSelector()
+        self._references = References()
+        self._waiting: list[Waiting] = []
         self._wake, wake_write = os.pipe()
         for end in (self._wake, wake_write):
             os.set_blocking(end, False)
@@ -84,13 +104,13 @@ class Server:
         self._selector.register(owner, selectors.EVENT_READ, self._owner_is_gone)
 
     def run(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Carry out one order; say how each process ended.
+        """Carry out one order; say how each process ended, for each of its scenarios (``describe``).
 
         Raises OwnerGone; nothing is left running then, either.
         """
-        folder = Path(order["folder"])
-        limits, scratch = Limits(**order["limits"]).here(folder), Path(order["scratch"])
-        job = Job(Scenario.load(folder), folder, order["timeout_s"], limits, scratch)
+        folders = [Path(folder) for folder in order["folders"]]
+        limits, scratch = Limits(**order["limits"]).here(folders[0]), Path(order["scratch"])
+        job = Job([Scenario.load(folder) for folder in folders], folders, order["timeout_s"], limits, scratch)
         kills_before = oom_kills()
         try:
             self._start(job)
@@ -98,37 +118,57 @@ class Server:
         finally:
             self._end(job)
         out_of_memory = oom_kills() > kills_before
-        return {"members": [m.describe(out_of_memory=out_of_memory) for m in job.members], "limits": limits._asdict()}
+        return {"acts": list(job.describe(out_of_memory=out_of_memory)), "limits": limits._asdict()}
 
     def _start(self, job: Job) -> None:
-        pairs = [socket.socketpair() for _ in range(job.scenario.world_size)]
-        for rank in [*range(job.scenario.world_size), None]:
-            self._start_one(job, rank, pairs)
-        for ours, theirs in pairs:
-            theirs.close()
-            ours.settimeout(TICK_S)  # a rank that stops in the middle of a request does not stop us
-            self._selector.register(ours, selectors.EVENT_READ, partial(self._serve_store, job, ours))
+        world_size = job.scenarios[0].world_size
+        alone = [folder / place_of("reference") for folder in job.folders]
+        job.reference_is_here = self._references.give(job.scenarios, alone)
+        for rank in range(world_size):
+            self._start_one(job, rank)
+        if not job.reference_is_here:
+            self._start_one(job, None)
+        self._end_waiting()
 
-    def _start_one(self, job: Job, rank: int | None, pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+    def _start_one(self, job: Job, rank: int | None) -> None:
         """Rank ``rank``; None: the reference."""
-        scenario = job.scenario
-        name = "reference" if rank is None else f"rank {rank}"
-        folder, seed = job.folder / place_of(name), scenario.seed if rank is None else scenario.seed * 1009 + rank
-        ours, theirs = (None, None) if rank is None else pairs[rank]
+        name, seed = "reference" if rank is None else f"rank {rank}", job.scenarios[0].seed
+        seed = seed if rank is None else seed * 1009 + rank
+        folders = [folder / place_of(name) for folder in job.folders]
         if START_METHOD == "spawn":
-            pid, printed = spawn(folder, name, seed, job.folder, rank, theirs, limits=job.limits, scratch=job.scratch)
+            one = spawn(folders, name, seed, job.folders, rank, limits=job.limits, scratch=job.scratch)
         else:
-            from verifier import reference
+            one = self._waiting_one(job)
+            one.begin(Role(rank, job.scenarios, folders, name, seed, job.limits, job.scratch))
+        output = Output(one.printed, folders[0] / "output.txt", int(job.limits.output_mib * 2**20))
+        job.members.append(Member(name, folders[0], one.pid, output, one.connection, later=folders[1:]))
+        self._selector.register(one.printed, selectors.EVENT_READ, partial(self._read_output, output))
+        if rank is not None:
+            one.connection.settimeout(TICK_S)  # a rank that stops in the middle of a request does not stop us
+            self._selector.register(
+                one.connection, selectors.EVENT_READ, partial(self._serve_store, job, one.connection)
+            )
 
-            body: Callable[[], None] = partial(reference.run_reference, scenario, folder)
-            if rank is not None and theirs is not None:
-                body = partial(be_rank, scenario, rank, theirs, folder)
-            others = [end.fileno() for pair in pairs for end in pair if end is not theirs]
-            foreign = [*self._own, *others, *(member.output.descriptor for member in job.members)]
-            pid, printed = fork(folder, name, seed, body, limits=job.limits, scratch=job.scratch, foreign=foreign)
-        output = Output(printed, folder / "output.txt", int(job.limits.output_mib * 2**20))
-        job.members.append(Member(name, folder, pid, output, ours))
-        self._selector.register(printed, selectors.EVENT_READ, partial(self._read_output, output))
+    def _waiting_one(self, job: Job) -> Waiting:
+        while self._waiting:
+            if (one := self._waiting.pop()).alive():
+                return one
+            one.end()
+        taken = [d for m in job.members for d in (m.output.descriptor, m.connection.fileno() if m.connection else -1)]
+        return fork_ahead([*self._own, *taken])
+
+    def fork_ahead(self, num_ranks: int) -> None:
+        """Have ``num_ranks`` processes wait for the next job."""
+        if START_METHOD == "spawn":
+            return
+        refuse_threads()
+        while len(self._waiting) < min(num_ranks, MOST_WAITING):
+            taken = [d for one in self._waiting for d in (one.connection.fileno(), one.printed)]
+            self._waiting.append(fork_ahead([*self._own, *taken]))
+
+    def _end_waiting(self) -> None:
+        while self._waiting:
+            self._waiting.pop().end()
 
     def _watch(self, job: Job) -> None:
         """Serve until every process has ended or must be ended."""
@@ -158,6 +198,7 @@ class Server:
                 os.killpg(member.pid, signal.SIGKILL)  # also after its end: what it started may live on
         for pid, status in family.end_descendants(NOBODY_CAN_KILL_S).items():
             job.note_end(pid, status)
+        self._keep_references(job)
         for member in job.members:
             if member.status is None:
                 member.status = signal.SIGKILL
@@ -167,6 +208,13 @@ class Server:
             self._forget(member.output.descriptor)
             member.output.close()
         shutil.rmtree(job.scratch, ignore_errors=True)
+
+    def _keep_references(self, job: Job) -> None:
+        alone = next((m for m in job.members if m.name == "reference" and m.connection and m.status == 0), None)
+        if alone is not None and alone.connection is not None:
+            seals = receive_seals(alone.connection)
+            for scenario, folder, seal in zip(job.scenarios, (alone.folder, *alone.later), seals, strict=False):
+                self._references.keep(scenario, folder, seal)
 
     def _owner_is_gone(self) -> None:
         raise OwnerGone  # it says nothing while a job runs: this can only be the end of its socket
@@ -209,3 +257,4 @@ def serve(owner: socket.socket) -> None:
             return
         lines.write(json.dumps(answer) + "\n")
         lines.flush()
+        server.fork_ahead(len(answer["acts"][0]["members"]) - 1)

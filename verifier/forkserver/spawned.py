@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from verifier.forkserver.ahead import Waiting
 from verifier.forkserver.child import live
 from verifier.forkserver.limits import Limits
 from verifier.scenario import Scenario
@@ -25,22 +26,19 @@ FOLLOW_S = 0.5
 
 
 def spawn(
-    folder: Path, name: str, seed: int, job: Path, rank: int | None, connection: socket.socket | None,
-    *, limits: Limits, scratch: Path,
-) -> tuple[int, int]:  # fmt: skip
-    """Start a process for ``rank`` (None: the reference) of the scenario in ``job``.
-
-    Returns its pid and where to read what it prints.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    ours, theirs = os.pipe()
-    passed = [theirs, *([connection.fileno()] if connection is not None else [])]
+    folders: list[Path], name: str, seed: int, jobs: list[Path], rank: int | None, *, limits: Limits, scratch: Path
+) -> Waiting:
+    """Start a process for ``rank`` (None: the reference) of the scenarios in ``jobs``; it writes into ``folders``."""
+    folders[0].mkdir(parents=True, exist_ok=True)
+    printed, output = os.pipe()
+    ours, theirs = socket.socketpair()
+    passed = [output, theirs.fileno()]
     told = {
         "server": os.getpid(),
-        "folder": str(folder),
+        "folders": [str(folder) for folder in folders],
         "name": name,
         "seed": seed,
-        "job": str(job),  # where the scenario lies: with sent source it is too long for a command line
+        "jobs": [str(job) for job in jobs],  # where scenarios lie: with sent source they are too long to be passed
         "rank": rank,
         "passed": passed,
         "limits": limits._asdict(),
@@ -52,26 +50,27 @@ def spawn(
     pid = os.posix_spawn(sys.executable, words, os.environ)
     for descriptor in passed:
         os.set_inheritable(descriptor, False)
-    os.close(theirs)
-    return pid, ours
+    os.close(output)
+    theirs.close()
+    return Waiting(pid, ours, printed)
 
 
 def main() -> None:
     told: dict[str, Any] = json.loads(sys.argv[1])
-    from verifier import reference
-    from verifier.forkserver.ranks import be_rank
+    from verifier.forkserver.ranks import be_rank, be_reference
 
-    scenario, rank, folder = Scenario.load(Path(told["job"])), told["rank"], Path(told["folder"])
-    output, *connections = told["passed"]
+    scenarios, rank = [Scenario.load(Path(job)) for job in told["jobs"]], told["rank"]
+    folders = [Path(folder) for folder in told["folders"]]
+    output, connection = told["passed"]
     for descriptor in told["passed"]:
         os.set_inheritable(descriptor, False)
-    if rank is None:
-        body = partial(reference.run_reference, scenario, folder)
-    else:
-        body = partial(be_rank, scenario, rank, socket.socket(fileno=connections[0]), folder)
+    ours = socket.socket(fileno=connection)
+    body = partial(be_reference, scenarios, ours, folders)
+    if rank is not None:
+        body = partial(be_rank, scenarios, rank, ours, folders)
     threading.Thread(target=_follow, args=(told["server"],), daemon=True).start()
     limits, scratch = Limits(**told["limits"]), Path(told["scratch"])
-    live(told["server"], folder, told["name"], told["seed"], body, output=output, limits=limits, scratch=scratch)
+    live(told["server"], folders[0], told["name"], told["seed"], body, output=output, limits=limits, scratch=scratch)
 
 
 def _follow(server: int) -> None:

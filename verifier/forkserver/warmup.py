@@ -63,7 +63,7 @@ def _import_and_step() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         importlib.import_module("torch._dynamo")  # else every first optimizer imports it, in every rank
-    importlib.import_module("verifier.worker")
+    importlib.import_module("verifier.acts")
     with suppress(OurFault):  # ranks meet it, too, and say so in their recordings
         importlib.import_module("verifier.kernels").prepare()
     for workload in ("exact", "branches", "llama"):

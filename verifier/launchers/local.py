@@ -67,6 +67,13 @@ class LocalLauncher:
 
     def run(self, scenario: Scenario, folder: Path, timeout_s: float) -> dict[str, Any]:
         """As ``Launcher.run``. A server that a strategy killed or stopped is part of how its ranks ended."""
+        return self.run_together([scenario], [folder], timeout_s)[0]
+
+    def run_together(self, scenarios: list[Scenario], folders: list[Path], timeout_s: float) -> list[dict[str, Any]]:
+        """Run ``scenarios``, saved in ``folders``, one after the other in the same processes (``verifier.acts``).
+
+        Returns as ``run`` for the first, and for those after it up to the first that not all members came through.
+        """
         import tempfile
 
         from verifier.forkserver.limits import Limits
@@ -74,10 +81,11 @@ class LocalLauncher:
         limits = self._limits or Limits.from_environment()
         scratch = tempfile.TemporaryDirectory(prefix="lockstep-ranks-", ignore_cleanup_errors=True)
         with scratch as name:  # the server removes it, too: either may be killed
-            order = {"folder": str(folder.absolute()), "timeout_s": timeout_s, "limits": limits._asdict()}
-            return self._carry_out({**order, "scratch": name}, scenario)
+            places = [str(folder.absolute()) for folder in folders]
+            order = {"folders": places, "timeout_s": timeout_s, "limits": limits._asdict(), "scratch": name}
+            return self._carry_out(order, scenarios[0].world_size)
 
-    def _carry_out(self, order: dict[str, Any], scenario: Scenario) -> dict[str, Any]:
+    def _carry_out(self, order: dict[str, Any], world_size: int) -> list[dict[str, Any]]:
         if self._server.poll() is not None and self._busy:
             self._start()
         self._busy = True
@@ -86,10 +94,10 @@ class LocalLauncher:
             self._socket.sendall(json.dumps(order).encode() + b"\n")
             line = self._read_line(time.monotonic() + order["timeout_s"] + SERVER_GRACE_S)
         if not line.endswith(b"\n"):
-            return self._lost(scenario)
+            return [self._lost(world_size)]
         self._busy = False
         answer: dict[str, Any] = json.loads(line)
-        return answer
+        return [{**act, "limits": answer["limits"]} for act in answer["acts"]]
 
     def _read_line(self, deadline: float) -> bytes:
         """The server's answer; less than a line if it ended, or did not answer in time."""
@@ -105,7 +113,7 @@ class LocalLauncher:
             line += part
         return bytes(line)
 
-    def _lost(self, scenario: Scenario) -> dict[str, Any]:
+    def _lost(self, world_size: int) -> dict[str, Any]:
         """The server is gone in the middle of a job, or does not answer: end what there is of it and say so.
 
         Raises LaunchError if it ended by itself: then it is no strategy's doing.
@@ -119,7 +127,7 @@ class LocalLauncher:
             raise LaunchError(f"the fork server ended unexpectedly:\n{self._last_words()}")
         how = f"was killed by {signal.Signals(-code).name}" if code else "stopped answering"
         self._end_server()
-        names = [*(f"rank {rank}" for rank in range(scenario.world_size)), "reference"]
+        names = [*(f"rank {rank}" for rank in range(world_size)), "reference"]
         nothing = dict.fromkeys(("exit_code", "signal", "reason", "stack", "output"))
         ended = f"stopped: the process that watches over the ranks {how} while they ran"
         return {"members": [{**nothing, "name": name, "ended": ended, "board": ""} for name in names], "lost": True}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -208,8 +209,8 @@ def _environment(recordings: Sequence[Recording]) -> dict[str, Any]:
     """What it ran on; where ranks had another torch than this process, or it has none, the launcher says which."""
     told: dict[str, Any] = next((r.launch["environment"] for r in recordings if "environment" in r.launch), {})
     return {
-        "lockstep": importlib.metadata.version("lockstep-ddp"),
-        "torch": told.get("torch") or importlib.metadata.version("torch"),
+        "lockstep": _version("lockstep-ddp"),
+        "torch": told.get("torch") or _version("torch"),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "num_cpus": os.cpu_count(),
@@ -217,6 +218,11 @@ def _environment(recordings: Sequence[Recording]) -> dict[str, Any]:
         "device": "cpu",
         "launcher": told.get("launcher", "local"),
     }
+
+
+@functools.cache
+def _version(distribution: str) -> str:
+    return importlib.metadata.version(distribution)
 
 
 def repeat_command(request: Request) -> str:

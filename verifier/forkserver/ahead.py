@@ -1,0 +1,91 @@
+"""Processes that are forked ahead, and told later what they are: a rank, or the reference.
+
+Special here: a fork takes as long as a small step of training, so the server forks while its owner is busy with the
+last answer. Whoever waits here has torch loaded, and nothing of any job: it was forked from the server like all others.
+It costs no processor while it waits, and ends with the server.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from verifier.forkserver.child import die_with_parent, live
+from verifier.forkserver.limits import Limits
+from verifier.forkserver.ranks import be_rank, be_reference
+from verifier.forkserver.store import receive, send
+from verifier.scenario import Scenario
+
+MOST_WAITING = 8  # for the next job of the same size; larger ones fork the rest when they begin
+
+
+class Role(NamedTuple):
+    """What a process is told. ``rank`` None: the reference."""
+
+    rank: int | None
+    scenarios: list[Scenario]
+    folders: list[Path]  # where it writes, for each scenario
+    name: str
+    seed: int
+    limits: Limits
+    scratch: Path
+
+
+@dataclass
+class Waiting:
+    """One process, as the server sees it."""
+
+    pid: int
+    connection: socket.socket  # to give it its role, and then for what it asks as a rank
+    printed: int  # the descriptor from which to read what it prints
+
+    def alive(self) -> bool:
+        with suppress(ChildProcessError):
+            return os.waitpid(self.pid, os.WNOHANG)[0] == 0
+        return False
+
+    def begin(self, role: Role) -> None:
+        role.folders[0].mkdir(parents=True, exist_ok=True)
+        with suppress(OSError):  # it has just ended: whoever watches it will say so
+            send(self.connection, tuple(role))
+
+    def end(self) -> None:
+        if self.alive():
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        self.connection.close()
+        os.close(self.printed)
+
+
+def fork_ahead(foreign: Iterable[int]) -> Waiting:
+    """Fork a process that waits for its role; it closes ``foreign`` descriptors."""
+    server = os.getpid()
+    ours, theirs = socket.socketpair()
+    printed, output = os.pipe()
+    pid = os.fork()
+    if not pid:
+        _wait(server, theirs, output, [ours.fileno(), printed, *foreign])
+    theirs.close()
+    os.close(output)
+    return Waiting(pid, ours, printed)
+
+
+def _wait(server: int, connection: socket.socket, output: int, foreign: Iterable[int]) -> NoReturn:
+    try:
+        die_with_parent(server)
+        for descriptor in foreign:
+            os.close(descriptor)
+        role = Role(*receive(connection))
+    except BaseException:  # it was never needed
+        os._exit(0)
+    body = partial(be_reference, role.scenarios, connection, role.folders)
+    if role.rank is not None:
+        body = partial(be_rank, role.scenarios, role.rank, connection, role.folders)
+    live(server, role.folders[0], role.name, role.seed, body, output=output, limits=role.limits, scratch=role.scratch)

@@ -1,0 +1,64 @@
+"""A rank's journal as it lies on disk: its lines, its last word, and whether nobody else has written there.
+
+Special here: a journal may end anywhere, because a rank may, and hold anything, because a strategy may write into our
+folders. Neither is an error of the reader's.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from verifier.appending import is_sealed_by
+
+LONGEST_JOURNAL = 2**30  # bytes; no run writes a hundredth of it
+
+
+def of(journal: Path) -> bytes:
+    """What is in the file; nothing if it is not there, or longer than any of ours."""
+    return journal.read_bytes() if journal.exists() and journal.stat().st_size <= LONGEST_JOURNAL else b""
+
+
+def events(written: bytes) -> list[dict[str, Any]]:
+    """The lines of a journal, up to the first that is none: the last one of a rank that was killed while writing it."""
+    lines = written.split(b"\n")
+    with suppress(ValueError, TypeError):  # all at once takes a third of the time
+        whole: list[dict[str, Any]] = json.loads(b"[" + b",".join(lines[:-1]) + b"]")
+        events_only = all(isinstance(event, dict) and "kind" in event for event in whole)
+        if events_only and len(whole) == len(lines) - 1 and not lines[-1]:
+            return whole
+    found: list[dict[str, Any]] = []
+    for line in lines:
+        try:
+            event = json.loads(line)
+            event["kind"]
+        except (ValueError, LookupError, TypeError):
+            break
+        found.append(event)
+    return found
+
+
+def outcomes(folder: Path, world_size: int) -> list[dict[str, Any]]:
+    """The last word of each rank, in the folder of a scenario; empty where there is none."""
+    found = []
+    for rank in range(world_size):
+        journal = folder / "subject" / f"rank{rank}" / "journal.jsonl"
+        written = of(journal)
+        begin = written.rfind(b'{"kind": "outcome"')
+        found.append(events(written[begin:].partition(b"\n")[0] + b"\n")[:1] if begin >= 0 else [])
+    return [words[0] if words else {} for words in found]
+
+
+def intact(written: bytes, blobs: memoryview, seals: dict[str, Any]) -> bool:
+    """Has nobody but its rank written this recording? Only collectives may still land after the last word."""
+    ends = {name: seals[name][0] if name in seals else 0 for name in ("lines", "blobs")}
+    if not (
+        is_sealed_by(seals.get("lines"), written[: ends["lines"]])
+        and is_sealed_by(seals.get("blobs"), blobs[: ends["blobs"]])
+        and len(blobs) == ends["blobs"]
+    ):
+        return False
+    kinds = [json.loads(line)["kind"] for line in written[ends["lines"] :].split(b"\n") if line]
+    return sorted(kinds)[-1:] == ["outcome"] and kinds.count("outcome") == 1 and set(kinds) <= {"landed", "outcome"}

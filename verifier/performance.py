@@ -1,0 +1,96 @@
+"""Scenarios under a launcher, and what each leaves in the run's folder: how its processes ended, and how long it took.
+
+Special here: ``quick`` has its scenarios *together*, in the same processes (``acts``), which takes a third of the time.
+The first scenario of such processes is as good as alone. Those after it are in ``shared``: that nothing was found in
+them may be believed, and whatever else was found has to be found again, apart.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from verifier import lines
+from verifier.launcher import Launcher
+from verifier.scenario import Scenario
+
+
+class Performance:
+    """One run's scenarios: until ``deadline`` (``time.monotonic()``); ``tell`` is told what is being done."""
+
+    def __init__(self, launcher: Launcher, out_dir: Path, deadline: float, tell: Callable[[str], None]) -> None:
+        self._launcher, self._folder, self._deadline, self._tell = launcher, out_dir / "scenarios", deadline, tell
+        self.shared: set[str] = set()  # recorded in processes that an earlier scenario had been in
+
+    def run_apart(self, scenarios: list[Scenario]) -> None:
+        """Each in processes of its own; until one after which no other can do better."""
+        for number, scenario in enumerate(scenarios, 1):
+            if (left := self._deadline - time.monotonic()) <= 0:
+                return
+            self._tell(f"scenario {number} of {len(scenarios)}: {scenario.name} on {scenario.world_size} ranks")
+            folder = self._prepare(scenario)
+            begun = time.monotonic()
+            ended = self._launcher.run(scenario, folder, min(left, scenario.timeout_s))
+            self.shared.discard(scenario.name)
+            if not self._file(scenario, ended, time.monotonic() - begun):
+                return
+
+    def run_together(self, scenarios: list[Scenario]) -> None:
+        """One after the other in the same processes, as far as that goes, and again from there in new ones."""
+        waiting = sorted(scenarios, key=_by_what_is_asked)
+        while waiting and (left := self._deadline - time.monotonic()) > 0:
+            number, ranks = len(scenarios) - len(waiting) + 1, f"on {scenarios[0].world_size} ranks"
+            names = ", ".join(scenario.name for scenario in waiting)
+            self._tell(f"scenario {number} to {len(scenarios)} of {len(scenarios)}: {names} {ranks}")
+            folders = [self._prepare(scenario) for scenario in waiting]
+            begun = time.monotonic()
+            acts = self._launcher.run_together(waiting, folders, left)  # type: ignore[attr-defined]
+            seconds = (time.monotonic() - begun) / len(acts)
+            for place, (scenario, ended) in enumerate(zip(waiting, acts, strict=False)):
+                if place or (ended.get("lost") and len(waiting) > 1):
+                    self.shared.add(scenario.name)
+                if not self._file(scenario, ended, seconds):
+                    return
+            waiting = waiting[len(acts) :]
+
+    def _prepare(self, scenario: Scenario) -> Path:
+        """An empty folder for it."""
+        folder = self._folder / scenario.name
+        shutil.rmtree(folder, ignore_errors=True)
+        scenario.save(folder)
+        return folder
+
+    def _file(self, scenario: Scenario, ended: dict[str, Any], seconds: float) -> bool:
+        """Write down how ``scenario`` ended. False: nothing that comes after it can do better."""
+        folder = self._folder / scenario.name
+        scenario.save(folder)  # what was asked, not what a strategy that writes into our folders may have left of it
+        write_atomically(folder / "launch.json", json.dumps({**ended, "seconds": round(seconds, 4)}, indent=1))
+        last_words = lines.outcomes(folder, scenario.world_size)
+        hung = any((member["ended"] or "").startswith("hung") for member in ended["members"])
+        imported = not all(words.get("when") == "on import" for words in last_words)
+        return not hung and not ended.get("lost") and imported
+
+
+def _by_what_is_asked(scenario: Scenario) -> tuple[bool, bool]:
+    """First, as good as alone: what every check reads. Last: what a strategy may refuse, and so end the processes."""
+    return scenario.judged_by is not None, bool(scenario.needs)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write ``path`` whole or not at all: a reader never sees half a file, and neither does a machine that crashed."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
