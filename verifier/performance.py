@@ -70,7 +70,8 @@ class Performance:
         """Write down how ``scenario`` ended. False: nothing that comes after it can do better."""
         folder = self._folder / scenario.name
         scenario.save(folder)  # what was asked, not what a strategy that writes into our folders may have left of it
-        write_atomically(folder / "launch.json", json.dumps({**ended, "seconds": round(seconds, 4)}, indent=1))
+        text = json.dumps({**ended, "seconds": round(seconds, 4)}, indent=1)
+        write_atomically(folder / "launch.json", text, durable=False)  # after a crash the run begins again
         last_words = lines.outcomes(folder, scenario.world_size)
         hung = any((member["ended"] or "").startswith("hung") for member in ended["members"])
         imported = not all(words.get("when") == "on import" for words in last_words)
@@ -82,14 +83,17 @@ def _by_what_is_asked(scenario: Scenario) -> tuple[bool, bool]:
     return scenario.judged_by is not None, bool(scenario.needs)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``path`` whole or not at all: a reader never sees half a file, and neither does a machine that crashed."""
+def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write ``path`` whole or not at all: a reader never sees half a file. ``durable``: neither does one after a crash
+    of the machine.
+    """
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -21,6 +21,7 @@ from verifier.forkserver.child import die_with_parent, live
 from verifier.forkserver.limits import Limits
 from verifier.forkserver.ranks import be_rank, be_reference
 from verifier.forkserver.store import receive, send
+from verifier.forkserver.warmup import rehearse
 from verifier.scenario import Scenario
 
 MOST_WAITING = 8  # for the next job of the same size; larger ones fork the rest when they begin
@@ -64,24 +65,26 @@ class Waiting:
         os.close(self.printed)
 
 
-def fork_ahead(foreign: Iterable[int]) -> Waiting:
-    """Fork a process that waits for its role; it closes ``foreign`` descriptors."""
+def fork_ahead(foreign: Iterable[int], *, rehearsed: bool) -> Waiting:
+    """Fork a process that waits for its role; it closes ``foreign`` descriptors, and may ``rehearse`` meanwhile."""
     server = os.getpid()
     ours, theirs = socket.socketpair()
     printed, output = os.pipe()
     pid = os.fork()
     if not pid:
-        _wait(server, theirs, output, [ours.fileno(), printed, *foreign])
+        _wait(server, theirs, output, [ours.fileno(), printed, *foreign], rehearsed)
     theirs.close()
     os.close(output)
     return Waiting(pid, ours, printed)
 
 
-def _wait(server: int, connection: socket.socket, output: int, foreign: Iterable[int]) -> NoReturn:
+def _wait(server: int, connection: socket.socket, output: int, foreign: Iterable[int], rehearsed: bool) -> NoReturn:
     try:
         die_with_parent(server)
         for descriptor in foreign:
             os.close(descriptor)
+        if rehearsed:
+            rehearse()
         role = Role(*receive(connection))
     except BaseException:  # it was never needed
         os._exit(0)

@@ -109,6 +109,8 @@ def why_it_ended(error: BaseException) -> str | None:
 
 def _settle(server: int, folder: Path, name: str, seed: int, output: int) -> None:
     os.setsid()  # a group of its own: signals to a strategy's own group reach nobody else
+    with suppress(OSError, AttributeError):  # ranks that wake each other up all the time: let each finish its turn
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     die_with_parent(server)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):

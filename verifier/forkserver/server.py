@@ -155,7 +155,7 @@ class Server:
                 return one
             one.end()
         taken = [d for m in job.members for d in (m.output.descriptor, m.connection.fileno() if m.connection else -1)]
-        return fork_ahead([*self._own, *taken])
+        return fork_ahead([*self._own, *taken], rehearsed=False)
 
     def fork_ahead(self, num_ranks: int) -> None:
         """Have ``num_ranks`` processes wait for the next job."""
@@ -164,7 +164,7 @@ class Server:
         refuse_threads()
         while len(self._waiting) < min(num_ranks, MOST_WAITING):
             taken = [d for one in self._waiting for d in (one.connection.fileno(), one.printed)]
-            self._waiting.append(fork_ahead([*self._own, *taken]))
+            self._waiting.append(fork_ahead([*self._own, *taken], rehearsed=True))
 
     def _end_waiting(self) -> None:
         while self._waiting:
