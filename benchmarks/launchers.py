@@ -1,10 +1,13 @@
 """How fast and how small ranks are: a warm verdict against ``torchrun``'s hello, 64 ranks, memory per rank, containers.
 
 Special here: a warm verdict is from the request to the report, with a fork server that has run before. It alternates
-with ``torchrun`` on a script of one all-reduce. Memory is the proportional set size (PSS) of the whole family of
-processes, sampled while ranks train; per extra rank it is the slope between 2 ranks and many.
+with ``torchrun`` on a script of one all-reduce. A contained verdict is from the request to the report, with containers
+made for it and removed; it alternates with a bare ``docker run`` of the same image that imports torch. Memory is the
+proportional set size (PSS) of the whole family of processes, sampled while ranks train; per extra rank it is the slope
+between 2 ranks and many.
 
     python benchmarks/launchers.py [--pairs 7] [--ranks 64] [--memory-ranks 32]
+    python benchmarks/launchers.py --contained [--pairs 7]      needs an engine, and: docker compose build rank
 """
 
 from __future__ import annotations
@@ -52,6 +55,25 @@ def warm(launcher: Launcher, num_pairs: int) -> None:
     print(f"torchrun takes {statistics.median(ratios):.1f} times as long, from {ratios[0]:.1f} to {ratios[-1]:.1f}")
 
 
+def contained(num_pairs: int) -> None:
+    from verifier.launchers.docker import IMAGES, DockerLauncher
+
+    bare = ["docker", "run", "--rm", "--network", "none", "--entrypoint", "python", IMAGES, "-c", "import torch"]
+
+    def ours() -> float:
+        begun = time.perf_counter()
+        with DockerLauncher() as launcher:
+            verdict_s(launcher, 2)
+        return time.perf_counter() - begun
+
+    seconds(bare), ours()
+    pairs = [(ours(), seconds(bare)) for _ in range(num_pairs)]
+    ratios = sorted(a / b for a, b in pairs)
+    mine, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+    print(f"contained quick verdict, 2 ranks: median {mine:.2f} s; bare docker run that imports torch: {theirs:.2f} s")
+    print(f"ours takes {statistics.median(ratios):.1f} times as long, from {ratios[0]:.1f} to {ratios[-1]:.1f}")
+
+
 def memory(launcher: Launcher, world_size: int) -> float:
     """The largest PSS of all processes together while ``world_size`` ranks train, in MiB."""
     samples, over = [0.0], threading.Event()
@@ -83,7 +105,11 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--memory-ranks", type=int, default=32)
+    parser.add_argument("--contained", action="store_true", help="measure containers, and nothing else")
     chosen = parser.parse_args()
+    if chosen.contained:
+        contained(chosen.pairs)
+        return
     with LocalLauncher() as launcher:
         warm(launcher, chosen.pairs)
         few, many = memory(launcher, 2), memory(launcher, chosen.memory_ranks)
