@@ -60,8 +60,7 @@ class Station:
         self._told: dict[str, Any] = {}
         self._kills = 0
         self._limits = Limits()
-        own = family.look_at(os.getpid())
-        self._shared = own.resident if own else 0  # by every process here: what was loaded before they were forked
+        self._shared = family.memory_of(os.getpid())  # by every process here: what was loaded before they were forked
         self._store: int | None = None
 
     def serve(self) -> None:
@@ -165,7 +164,7 @@ class Station:
     def _hold_to_limits(self, processes: list[family.Process]) -> None:
         """Where no control group does: end everything, and say why, when all together take too much."""
         limits, excess = self._limits, None
-        memory = sum(max(p.resident - self._shared, 0) for p in processes) / GIB
+        memory = sum(max(family.memory_of(p.pid) - self._shared, 0) for p in processes) / GIB
         if len(processes) > limits.num_processes:
             excess = f"started more than {limits.num_processes} processes"
         elif limits.memory_gib is not None and memory > limits.memory_gib * len(self._members):

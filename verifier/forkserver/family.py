@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Process(NamedTuple):
@@ -28,7 +27,6 @@ class Process(NamedTuple):
     parent: int
     state: str  # R: wants the processor; D: waits for a disk; S: sleeps; T: is stopped; Z: has ended
     cpu_s: float
-    resident: int  # bytes of memory, shared ones included
 
 
 def adopt_orphans() -> None:
@@ -66,7 +64,19 @@ def look_at(pid: int) -> Process | None:
     except OSError:
         return None
     cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
-    return Process(pid, int(fields[1]), fields[0].decode(), cpu_s, int(fields[21]) * _PAGE)
+    return Process(pid, int(fields[1]), fields[0].decode(), cpu_s)
+
+
+def memory_of(pid: int) -> int:
+    """Bytes in memory that ``pid`` has from no file; a forked process has all of its parent's, until it writes to them.
+
+    Files are left out: which of their pages a fork inherits is the kernel's choice, and nobody has to pay for them.
+    """
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith(("RssAnon:", "RssShmem:")))
 
 
 def bytes_written(pid: int) -> int:

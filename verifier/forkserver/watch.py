@@ -31,7 +31,7 @@ class Watch:
         self.in_a_hurry = False  # every moment makes it worse: end them first
         self._cpu: dict[int, float] = {}
         own = family.look_at(os.getpid())
-        self._shared = own.resident if own else 0
+        self._shared = family.memory_of(os.getpid())
         # A hang is told from being slow by nobody computing, so a short time limit may be met by a short patience.
         short_s = max(timeout_s / 4, SHORTEST_STALL_S) if own else limits.stall_s
         self._patience_s = min(limits.stall_s, short_s)
@@ -66,12 +66,12 @@ class Watch:
         if any(p.state in "RD" or p.cpu_s - self._cpu.get(p.pid, p.cpu_s) > BUSY * elapsed for p in processes):
             self._busy = now
         self._cpu = cpu
-        memory = sum(max(p.resident - self._shared, 0) for p in processes) / GIB
-        if self._limits.memory_gib is not None and memory > self._limits.memory_gib:
-            most = max(processes, key=lambda p: p.resident)
+        memory = {p.pid: max(family.memory_of(p.pid) - self._shared, 0) / GIB for p in processes}
+        if self._limits.memory_gib is not None and sum(memory.values()) > self._limits.memory_gib:
+            most = max(memory, key=lambda pid: memory[pid])
             return (
                 f"stopped: used more than {self._limits.memory_gib:.1f} GiB of memory "
-                f"({self._whose(most.pid)} the most: {most.resident / GIB:.1f} GiB)"
+                f"({self._whose(most)} the most: {memory[most]:.1f} GiB)"
             )
         if len(processes) > self._limits.num_processes:
             self.in_a_hurry = True
