@@ -40,12 +40,14 @@ def play(scenarios: Sequence[Scenario], rank: int, store: dist.Store, folders: S
     """Be rank ``rank`` in each scenario; stop after one that not all ranks completed, or that left something behind."""
     first = scenarios[0]
     dist.init_process_group(first.backend, store=store, rank=rank, world_size=first.world_size)
-    before = process_wide()
+    before = _process_wide() if len(scenarios) > 1 else None
     for number, (scenario, folder) in enumerate(zip(scenarios, folders, strict=True)):
         if number:
             _reseed(scenario.seed * 1009 + rank)
         meeting = dist.PrefixStore(f"act {number}", store)
-        if not run_rank(scenario, rank, meeting, folder, joined=True) or process_wide() != before:
+        if not run_rank(scenario, rank, meeting, folder, joined=True) or number == len(scenarios) - 1:
+            return
+        if before is None or _process_wide() != before:
             return
 
 
@@ -94,6 +96,13 @@ def play_references(scenarios: Sequence[Scenario], folders: Sequence[Path]) -> l
 def _reseed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
+
+
+def _process_wide() -> list[Any] | None:
+    """``process_wide``; None where it cannot be had: a strategy may have replaced anything, or removed the folder."""
+    with suppress(Exception):
+        return process_wide()
+    return None
 
 
 def process_wide() -> list[Any]:

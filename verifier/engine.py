@@ -107,18 +107,24 @@ def run(
             launcher = stack.enter_context(start_launcher(launcher_for(request)))
         _prepare(out_dir, request)
         performance = Performance(launcher, out_dir, begun + request.timeout_s, tell)
-        if request.profile == "quick" and hasattr(launcher, "run_together"):
+        if _may_share(request) and hasattr(launcher, "run_together"):
             performance.run_together(scenarios)
             _file_request(out_dir, request)  # again: see Performance._file
             report = judge(out_dir, total_s=time.monotonic() - begun)
             if report.verdict == "pass" or not performance.shared:
                 return report
             tell("asking again what is not right, in processes of its own")
-            scenarios = [scenario for scenario in scenarios if scenario.name in performance.shared]
+            (out_dir / "report.json").unlink()
+            scenarios = performance.take_back(scenarios)
         performance.run_apart(scenarios)
     tell("judging")
     _file_request(out_dir, request)
     return judge(out_dir, total_s=time.monotonic() - begun)
+
+
+def _may_share(request: Request) -> bool:
+    """Sent source is a package of its own for each scenario: a process that has imported one cannot import the next."""
+    return request.profile == "quick" and not isinstance(request.strategy, Source)
 
 
 def _prepare(out_dir: Path, request: Request) -> None:

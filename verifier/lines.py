@@ -18,7 +18,7 @@ LONGEST_JOURNAL = 2**30  # bytes; no run writes a hundredth of it
 
 def of(journal: Path) -> bytes:
     """What is in the file; nothing if it is not there, or longer than any of ours."""
-    return journal.read_bytes() if journal.exists() and journal.stat().st_size <= LONGEST_JOURNAL else b""
+    return journal.read_bytes() if journal.is_file() and journal.stat().st_size <= LONGEST_JOURNAL else b""
 
 
 def events(written: bytes) -> list[dict[str, Any]]:

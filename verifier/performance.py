@@ -28,6 +28,12 @@ class Performance:
         self._launcher, self._folder, self._deadline, self._tell = launcher, out_dir / "scenarios", deadline, tell
         self.shared: set[str] = set()  # recorded in processes that an earlier scenario had been in
 
+    def take_back(self, scenarios: list[Scenario]) -> list[Scenario]:
+        """Those of ``scenarios`` that are to be run again; what was recorded of them is no evidence any more."""
+        for name in self.shared:
+            (self._folder / name / "launch.json").unlink(missing_ok=True)
+        return [scenario for scenario in scenarios if scenario.name in self.shared]
+
     def run_apart(self, scenarios: list[Scenario]) -> None:
         """Each in processes of its own; until one after which no other can do better."""
         for number, scenario in enumerate(scenarios, 1):
@@ -37,7 +43,6 @@ class Performance:
             folder = self._prepare(scenario)
             begun = time.monotonic()
             ended = self._launcher.run(scenario, folder, min(left, scenario.timeout_s))
-            self.shared.discard(scenario.name)
             if not self._file(scenario, ended, time.monotonic() - begun):
                 return
 
@@ -52,9 +57,10 @@ class Performance:
             begun = time.monotonic()
             acts = self._launcher.run_together(waiting, folders, left)  # type: ignore[attr-defined]
             seconds = (time.monotonic() - begun) / len(acts)
-            for place, (scenario, ended) in enumerate(zip(waiting, acts, strict=False)):
-                if place or (ended.get("lost") and len(waiting) > 1):
-                    self.shared.add(scenario.name)
+            self.shared.update(scenario.name for scenario in waiting[1 : len(acts)])
+            if acts[0].get("lost") and len(waiting) > 1:  # in which of them is not known
+                self.shared.update(scenario.name for scenario in waiting)
+            for scenario, ended in zip(waiting, acts, strict=False):
                 if not self._file(scenario, ended, seconds):
                     return
             waiting = waiting[len(acts) :]

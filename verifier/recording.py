@@ -217,10 +217,10 @@ def claims(contract: dict[str, Any], need: str) -> bool:
 def _read_rank(folder: Path, rank: int) -> RankRecording:
     found = RankRecording(rank)
     journal, blobs = folder / "journal.jsonl", folder / "blobs.bin"
-    if not journal.exists():
+    if not journal.is_file():
         return found
     store = np.empty(0, np.uint8)
-    if blobs.exists() and blobs.stat().st_size:
+    if blobs.is_file() and blobs.stat().st_size:
         store = np.asarray(np.memmap(blobs, np.uint8, mode="r"))  # no more of it in memory than is looked at
     written = lines.of(journal)
     landed: dict[int, dict[str, Any]] = {}

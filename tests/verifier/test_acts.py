@@ -7,7 +7,11 @@ import time
 
 import pytest
 
+from verifier import engine
+from verifier.launcher import LaunchError
+from verifier.naming import parse_strategy
 from verifier.recording import Recording
+from verifier.request import Request
 
 STRATEGY = """
 import builtins, os, signal, threading, time
@@ -132,3 +136,46 @@ def test_one_that_leaves_in_a_later_scenario_is_named_there(quick):
     details = {s.name: [rank.detail or "" for rank in s.ranks] for s in report.scenarios}
     assert any("3" in detail for detail in details["realistic"])
     assert not any(details["plain"])
+
+
+def test_what_only_sharing_found_is_no_evidence(lockstep, tmp_path):
+    """Not even where asking again comes to nothing."""
+
+    class Apart:
+        run_together = lockstep.launcher.run_together
+
+        def run(self, *asked):
+            raise LaunchError("no more processes")
+
+    path, out = tmp_path / "mine.py", tmp_path / "out"
+    path.write_text(STRATEGY.replace("{in_wrap}", "pass").replace("{before}", "if self.time: return"))
+    request = Request(strategy=parse_strategy(str(path), {}), world_size=2, profile="quick")
+    with pytest.raises(LaunchError, match="no more processes"):
+        engine.run(request, out, launcher=Apart())
+    assert not (out / "report.json").exists()
+    assert engine.judge(out).verdict == "unknown"
+    assert list(pids(out)) == ["plain"]
+
+
+def test_one_that_ends_the_server_later_is_told(quick):
+    report, _ = quick(before="if len(list(self.model.parameters())) > 12: os.kill(os.getppid(), signal.SIGKILL)")
+    assert report.verdict == "unknown"
+    assert any("realistic" in problem and "watches over the ranks" in problem for problem in report.problems)
+
+
+def test_what_is_printed_is_told_once(quick):
+    report, _ = quick(in_wrap="print('wrapped number', self.time)")
+    report.assert_pass()
+    told = {scenario.name: scenario.ranks[0].output or "" for scenario in report.scenarios}
+    assert "wrapped number 0" in told["plain"]
+    assert "wrapped number 2" in told["plain"]
+    assert not told["realistic"]
+
+
+def test_a_launcher_that_was_closed_starts_nothing(tmp_path):
+    launcher = engine.start_launcher()
+    launcher.close()
+    request = Request(strategy=parse_strategy("naive", {}), world_size=2, profile="quick")
+    with pytest.raises(LaunchError, match="closed"):
+        engine.run(request, tmp_path / "out", launcher=launcher)
+    assert launcher._server.poll() is not None

@@ -72,6 +72,29 @@ def test_another_question_has_another_reference(launcher, tmp_path):
     assert written(tmp_path / "0", "blobs.bin") != written(tmp_path / "1", "blobs.bin")
 
 
+PIPES = """
+import os
+from pathlib import Path
+import torch.distributed as dist
+from ddp_core.strategies.naive import wrap as right
+
+def wrap(model):
+    if dist.get_rank() == 0:
+        for file in Path(OUT).glob("scenarios/*/reference/rank0/*.*"):
+            file.unlink()
+            os.mkfifo(file)
+    return right(model)
+"""
+
+
+def test_one_that_became_a_pipe_keeps_nobody_waiting(lockstep, launcher, tmp_path):
+    out = tmp_path / "pipes"
+    (tmp_path / "pipes.py").write_text(f"OUT = {str(out)!r}\n{PIPES}")
+    lockstep.launcher = launcher
+    assert lockstep.verify(str(tmp_path / "pipes.py"), out=out, world_size=2, timeout_s=60).verdict == "unknown"
+    lockstep.verify("naive", out=tmp_path / "honest", world_size=2).assert_pass()
+
+
 def test_a_forged_one_is_not_kept(lockstep, launcher, tmp_path):
     out = tmp_path / "forged"
     (tmp_path / "forger.py").write_text(f"OUT = {str(out)!r}\n{FORGER}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import traceback
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from verifier.forkserver.child import die_with_parent, live
+from verifier.forkserver.child import EXIT_OUR_FAULT, die_with_parent, live
 from verifier.forkserver.limits import Limits
 from verifier.forkserver.ranks import be_rank, be_reference
 from verifier.forkserver.store import receive, send
@@ -70,7 +71,12 @@ def fork_ahead(foreign: Iterable[int], *, rehearsed: bool) -> Waiting:
     server = os.getpid()
     ours, theirs = socket.socketpair()
     printed, output = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        for descriptor in (ours.detach(), theirs.detach(), printed, output):
+            os.close(descriptor)
+        raise
     if not pid:
         _wait(server, theirs, output, [ours.fileno(), printed, *foreign], rehearsed)
     theirs.close()
@@ -84,10 +90,15 @@ def _wait(server: int, connection: socket.socket, output: int, foreign: Iterable
         for descriptor in foreign:
             os.close(descriptor)
         if rehearsed:
-            rehearse()
+            with suppress(Exception):  # then the pages are copied later
+                rehearse()
         role = Role(*receive(connection))
-    except BaseException:  # it was never needed
+    except ConnectionError:  # it was never needed
         os._exit(0)
+    except BaseException:
+        os.dup2(output, 2)
+        traceback.print_exc()
+        os._exit(EXIT_OUR_FAULT)
     body = partial(be_reference, role.scenarios, connection, role.folders)
     if role.rank is not None:
         body = partial(be_rank, role.scenarios, role.rank, connection, role.folders)

@@ -46,15 +46,21 @@ class Member:
     def progress(self) -> int:
         return sum(_size(folder / "journal.jsonl") for folder in (self.folder, *self.later))
 
-    def completed(self, number: int = -1) -> bool:
-        """Has it written its last word (in its scenario ``number``), and is that word good?"""
-        folder = (self.folder, *self.later)[number]
-        return '"status": "completed"' in _text(folder / "journal.jsonl", last=500)
+    def completed(self, number: int | None = None) -> bool:
+        """Has it written its last word in its scenario ``number`` (the last one begun), and is that word good?"""
+        folders = [self.folder, *self.later]
+        if number is None:
+            number = max(sum((folder / "journal.jsonl").exists() for folder in folders) - 1, 0)
+        return '"status": "completed"' in _text(folders[number] / "journal.jsonl", last=500)
 
     def describe_end_of_act(self, number: int) -> dict[str, Any]:
         """As ``describe``, where it went on to its next scenario."""
         board = _text((self.folder, *self.later)[number] / "board").rstrip("\0")
-        return {**completed(self.name), "board": board}
+        return {**completed(self.name), "board": board, "output": self._printed() if number == 0 else None}
+
+    def _printed(self) -> str | None:
+        """What it printed, in all of its scenarios: it is told with the first."""
+        return _text(self.folder / "output.txt", last=OUTPUT_SHOWN) or None
 
     def describe(self, number: int = 0, *, out_of_memory: bool) -> dict[str, Any]:
         """What goes into ``launch.json`` of its scenario ``number``, which is the one in which it ended."""
@@ -70,7 +76,7 @@ class Member:
             "reason": self.told or reason or None,
             "board": _text((self.folder, *self.later)[number] / "board").rstrip("\0"),
             "stack": _text(self.folder / "stack.txt") or None,
-            "output": _text(self.folder / "output.txt", last=OUTPUT_SHOWN) or None,
+            "output": self._printed() if number == 0 else None,
         }
 
 
@@ -122,6 +128,8 @@ def _size(path: Path) -> int:
 
 def _text(path: Path, last: int = 20_000) -> str:
     try:
+        if not path.is_file():  # a strategy may have put a pipe there, and opening that would wait
+            return ""
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - last))
             return file.read().decode("utf-8", errors="replace")

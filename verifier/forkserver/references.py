@@ -8,7 +8,9 @@ reaches no other run.
 from __future__ import annotations
 
 import json
+import os
 import socket
+import stat
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,9 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from verifier import lines
+from verifier.appending import is_sealed_by
 from verifier.scenario import Scenario
 
 MOST_BYTES = 64 * 2**20  # of all that is kept; what was used last stays
+LARGEST_BYTES = 16 * 2**20  # of one: reading it takes the time of the run that wrote it
+LONGEST_OUTCOME = 4096
 _FILES = ("journal.jsonl", "blobs.bin")
 # Of a scenario, what the single process never looks at.
 _OF_THE_RANKS = {"name", "strategy", "fault", "driver", "timeout_s", "needs", "only_if_claimed", "judged_by"}
@@ -60,18 +65,28 @@ class References:
 
     def keep(self, scenario: Scenario, folder: Path, seals: Seals) -> None:
         """Keep what lies in ``folder``, if it completed and nobody but the process that sent ``seals`` wrote it."""
-        try:
-            journal, blobs = ((folder / name).read_bytes() for name in _FILES)
-        except OSError:
-            return
-        end = next((event for event in lines.events(journal) if event["kind"] == "outcome"), {})
-        if end.get("status") != "completed" or end.get("seals") != seals:
-            return
-        if not lines.intact(journal, memoryview(blobs), seals):
-            return
-        self._kept[_key(scenario)] = (journal, blobs)
-        while sum(len(content) for kept in self._kept.values() for content in kept) > MOST_BYTES:
-            self._kept.popitem(last=False)
+        with suppress(Exception):  # whatever lies there now, it is only not kept
+            sizes = [int(seals[part][0]) for part in ("lines", "blobs")]
+            if sum(sizes) > LARGEST_BYTES:
+                return
+            journal = _read(folder / "journal.jsonl", sizes[0] + LONGEST_OUTCOME)
+            blobs = _read(folder / "blobs.bin", sizes[1])
+            if not is_sealed_by(seals["lines"], journal[: sizes[0]]) or not is_sealed_by(seals["blobs"], blobs):
+                return
+            (end,) = lines.events(journal[sizes[0] :])
+            if (end["kind"], end["status"], end["seals"]) != ("outcome", "completed", seals):
+                return
+            self._kept[_key(scenario)] = (journal, blobs)
+            while sum(len(content) for kept in self._kept.values() for content in kept) > MOST_BYTES:
+                self._kept.popitem(last=False)
+
+
+def _read(path: Path, most: int) -> bytes:
+    """What is in a plain file of at most ``most`` bytes; nothing of anything else, and without waiting for it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:  # noqa: PTH123
+        status = os.fstat(descriptor)
+        return file.read() if stat.S_ISREG(status.st_mode) and status.st_size <= most else b""
 
 
 def _key(scenario: Scenario) -> str:

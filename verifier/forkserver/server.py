@@ -257,4 +257,5 @@ def serve(owner: socket.socket) -> None:
             return
         lines.write(json.dumps(answer) + "\n")
         lines.flush()
-        server.fork_ahead(len(answer["acts"][0]["members"]) - 1)
+        with suppress(OSError):  # then they are forked when they are needed
+            server.fork_ahead(len(answer["acts"][0]["members"]) - 1)

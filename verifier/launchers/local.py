@@ -46,6 +46,7 @@ class LocalLauncher:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self._limits = limits
+        self._closed = False
         self._start()
 
     def _start(self) -> None:
@@ -86,9 +87,9 @@ class LocalLauncher:
             return self._carry_out(order, scenarios[0].world_size)
 
     def _carry_out(self, order: dict[str, Any], world_size: int) -> list[dict[str, Any]]:
-        if self._server.poll() is not None and self._busy:
+        if self._server.poll() is not None and self._busy and not self._closed:
             self._start()
-        self._busy = True
+        self._busy = not self._closed
         line = b""
         with contextlib.suppress(OSError):
             self._socket.sendall(json.dumps(order).encode() + b"\n")
@@ -116,10 +117,12 @@ class LocalLauncher:
     def _lost(self, world_size: int) -> dict[str, Any]:
         """The server is gone in the middle of a job, or does not answer: end what there is of it and say so.
 
-        Raises LaunchError if it ended by itself: then it is no strategy's doing.
+        Raises LaunchError if it ended by itself, or was closed: then it is no strategy's doing.
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._server.wait(1)
+        if self._closed:
+            raise LaunchError("the launcher was closed while it was used")
         code = self._server.poll()
         if code is not None and code >= 0:
             if code == EXIT_CONFIG:
@@ -133,6 +136,8 @@ class LocalLauncher:
         return {"members": [{**nothing, "name": name, "ended": ended, "board": ""} for name in names], "lost": True}
 
     def close(self) -> None:
+        """End everything. Another thread that uses this launcher meets a LaunchError."""
+        self._closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         if not self._busy:  # no ranks: nothing to wait for
