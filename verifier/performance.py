@@ -50,9 +50,9 @@ class Performance:
         """One after the other in the same processes, as far as that goes, and again from there in new ones."""
         waiting = sorted(scenarios, key=_by_what_is_asked)
         while waiting and (left := self._deadline - time.monotonic()) > 0:
-            number, ranks = len(scenarios) - len(waiting) + 1, f"on {scenarios[0].world_size} ranks"
-            names = ", ".join(scenario.name for scenario in waiting)
-            self._tell(f"scenario {number} to {len(scenarios)} of {len(scenarios)}: {names} {ranks}")
+            first, names = len(scenarios) - len(waiting) + 1, ", ".join(scenario.name for scenario in waiting)
+            numbers = f"{first} to {len(scenarios)}" if len(waiting) > 1 else f"{first}"
+            self._tell(f"scenario {numbers} of {len(scenarios)}: {names} on {scenarios[0].world_size} ranks")
             folders = [self._prepare(scenario) for scenario in waiting]
             begun = time.monotonic()
             acts = self._launcher.run_together(waiting, folders, left)  # type: ignore[attr-defined]
