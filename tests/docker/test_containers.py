@@ -181,7 +181,7 @@ def test_many_side_by_side_disturb_nobody(client, tmp_path):
             request = Request(strategy=Builtin(name="naive"), world_size=2, profile="quick", launcher="docker")
             return engine.run(request, tmp_path / str(number), launcher=launcher).verdict
 
-    with ThreadPoolExecutor(4) as threads:
+    with ThreadPoolExecutor(20) as threads:
         assert list(threads.map(run, range(20))) == ["pass"] * 20
 
 
