@@ -11,6 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 MB = 1024 * 1024
+WORTH_A_MESSAGE = 8  # a bucket under this part of its cap does not leave by itself: a bias would cost a whole latency
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,13 @@ class Gradient:
 def plan_buckets(
     gradients: Sequence[Gradient], *, cap_bytes: int, first_cap_bytes: int, order: Sequence[int] | None = None
 ) -> list[BucketPlan]:
-    """Group gradients into buckets of at most ``cap_bytes`` each.
+    """Group gradients into buckets of ``cap_bytes`` each, at most; a gradient larger than that makes a larger bucket.
 
     By default in reverse registration order, which approximates the order in which backward finishes them, so early
     buckets can leave early (Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3). ``order`` gives the indices
     of ``gradients`` in an observed order; those it lacks follow. The first bucket has its own, smaller cap, so that
-    the network starts to work soon. A gradient larger than the cap gets a bucket alone.
+    the network starts to work soon. A bucket that holds less than an eighth of its cap takes the next gradient along,
+    even over the cap: what is small (the bias before its weight) is not worth a message.
 
     The buckets are in launch order: that of their last gradient, which is when a bucket can leave.
 
@@ -69,7 +71,8 @@ def plan_buckets(
         gradient = gradients[index]
         bucket = open_bucket.get(gradient.kind)
         cap = first_cap_bytes if bucket == 0 else cap_bytes
-        if bucket is None or open_bytes[gradient.kind] + gradient.num_bytes > cap:
+        held = open_bytes.get(gradient.kind, 0)
+        if bucket is None or (held + gradient.num_bytes > cap and held * WORTH_A_MESSAGE >= cap):
             bucket = open_bucket[gradient.kind] = len(members)
             open_bytes[gradient.kind] = 0
             members.append([])

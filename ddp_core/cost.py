@@ -140,7 +140,8 @@ def fill_buckets(layers: Sequence[Layer], cap_bytes: float, fill: Fill = "until_
     """Indices of ``layers`` by bucket, from the last layer (whose gradient is first) to the first.
 
     ``until_full``: a bucket closes when it holds ``cap_bytes`` or more, as torch's DDP and the published simulator do.
-    ``up_to_cap``: it never holds more, but for a single larger layer, as ``bucketed`` does (ddp_core.buckets).
+    ``up_to_cap``: it holds no more, unless it held next to nothing before a larger layer, as ``bucketed`` does
+    (ddp_core.buckets).
 
     Raises ValueError if ``cap_bytes`` is not positive.
     """

@@ -35,7 +35,7 @@ class Bucketed(InTurn):
     """Bucketed, overlapped all-reduce.
 
     Args:
-        bucket_cap_mb: size of a bucket, in MB of 2**20 bytes. A larger gradient has a bucket of its own.
+        bucket_cap_mb: size of a bucket, in MB of 2**20 bytes. A larger gradient makes a larger bucket.
         first_bucket_cap_mb: the same for the first, smaller so that the network starts to work soon. By default 1 where
             a device computes and the network has an engine of its own; that of every bucket on the CPU, where both
             share the cores and each call costs both (docs/step-time.md).

@@ -27,7 +27,8 @@ def test_plan(items, cap, first_cap):
             offset += slot.numel
         assert plan.numel == offset
         holds_first = any(slot.index == len(items) - 1 for slot in plan.slots)
-        assert len(plan.slots) == 1 or offset * 4 <= (first_cap if holds_first else cap)
+        its_cap = first_cap if holds_first else cap
+        assert offset * 4 <= its_cap or (offset - plan.slots[-1].numel) * 4 * 8 < its_cap
     last_places = [min(slot.index for slot in plan.slots) for plan in plans]
     assert last_places == sorted(last_places, reverse=True)  # launched in the order in which they can be complete
     assert plan_buckets(items, cap_bytes=cap, first_cap_bytes=first_cap) == plans
@@ -43,6 +44,12 @@ def test_an_observed_order_is_taken_over_and_what_it_lacks_follows():
     items = [Gradient(name, 10, 40, "f") for name in "abcd"]
     plans = plan_buckets(items, cap_bytes=80, first_cap_bytes=80, order=[1, 3])
     assert [[slot.name for slot in plan.slots] for plan in plans] == [["b", "d"], ["c", "a"]]
+
+
+def test_a_bias_travels_with_the_weight_that_is_too_large_for_the_cap():
+    items = [Gradient("weight", 1000, 4000, "f"), Gradient("bias", 10, 40, "f")] * 2
+    plans = plan_buckets(items, cap_bytes=1000, first_cap_bytes=500)
+    assert [[slot.name for slot in plan.slots] for plan in plans] == [["bias", "weight"]] * 2
 
 
 @pytest.mark.parametrize(("cap", "first"), [(0, 1), (1, 0), (-1, 1)])

@@ -72,14 +72,20 @@ def run(
 
 
 def _merged(entrant: Entrant, ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Shares: the mean over profiled steps and ranks, so that they add up to 100. Times: rank 0's."""
+    """Shares: the mean over profiled steps and ranks, so that they add up to 100. Times: rank 0's.
+
+    ``overlap_percents``: the mean over ranks of each profiled step, for the spread of a comparison in one run.
+    """
     shares = {
         key: statistics.fmean(getattr(s, key) for rank in ranks for s in rank["shares"])
         for key in (*PERCENTS, "communication_s")
     }
+    steps = zip(*(rank["shares"] for rank in ranks), strict=True)  # one run, one order: the same steps on every rank
+    overlaps = [statistics.fmean(share.overlap_percent for share in step) for step in steps]
     first = ranks[0]
     kept = ("plain_s", "profiled_s", "calls", "num_bytes", "other_calls", "memory", "spans")
-    return {"num_micro_batches": entrant.num_micro_batches, **shares, **{key: first[key] for key in kept}}
+    own = {"num_micro_batches": entrant.num_micro_batches, "overlap_percents": overlaps}
+    return {**own, **shares, **{key: first[key] for key in kept}}
 
 
 def load(path: Path) -> Results:

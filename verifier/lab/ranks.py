@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +59,44 @@ def on_ranks(
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
     with tempfile.TemporaryDirectory(prefix="lockstep-lab-", ignore_cleanup_errors=True) as folder:
         words = (world_size, folder, device, timeout_s, os.getpid(), function, arguments)
-        context = mp.spawn(_rank, words, nprocs=world_size, join=False)
+        spawned = mp.get_context("spawn")
+        # Daemons: whatever ends this process early, Python waits at its end for those that are none.
+        processes = [spawned.Process(target=_rank, args=(rank, *words), daemon=True) for rank in range(world_size)]
         try:
-            _wait(context.processes, Path(folder), time.monotonic() + timeout_s, timeout_s)
+            with _uninterrupted():
+                for process in processes:
+                    process.start()
+            _wait(processes, Path(folder), time.monotonic() + timeout_s, timeout_s)
         finally:
-            for process in context.processes:
+            started = [process for process in processes if process.pid is not None]
+            for process in started:
                 process.kill()
-            for process in context.processes:
+            for process in started:
                 process.join()
         return [pickle.loads((Path(folder) / f"result-{rank}").read_bytes()) for rank in range(world_size)]
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits for the end: in the middle of a start it leaves a rank that nobody knows, or half of one.
+
+    Blocked, so that ranks inherit that: one Ctrl-C reaches them all at a terminal, and ending them is the parent's
+    affair. And kept back, since a thread of some library takes the signal where this one blocks it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # it is the main thread that Ctrl-C interrupts
+        return
+    resource_tracker.ensure_running()  # the first start brings it up, and lets Ctrl-C through again
+    came: list[Any] = []
+    handler = signal.signal(signal.SIGINT, lambda *signal_and_frame: came.append(signal_and_frame))
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        signal.signal(signal.SIGINT, handler)
+        if came and callable(handler):
+            handler(*came[0])
 
 
 def _wait(processes: list[Any], folder: Path, deadline: float, timeout_s: float) -> None:

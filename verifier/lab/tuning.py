@@ -7,6 +7,7 @@ every size as well, in the same rounds, to see how far the choice is from the be
 from __future__ import annotations
 
 import statistics
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -54,12 +55,13 @@ def calibrate(
     return found, {float(cap): raw[0]["steps"][str(cap)] for cap in check_bytes}
 
 
-def choose(calibration: Calibration) -> float:
+def choose(calibration: Calibration, among: Collection[float] = ()) -> float:
     """The bucket size with the shortest predicted step; among those within 1 % of it the largest, with fewest calls.
 
-    The default, where that makes the same buckets: two names of one layout would differ by noise alone.
+    The default, where that makes the same buckets: two names of one layout would differ by noise alone. ``among``: the
+    sizes to choose from, in bytes; those that make a difference by default.
     """
-    caps, default = caps_for(calibration), float(DEFAULT_CAP_BYTES)
+    caps, default = among or caps_for(calibration), float(DEFAULT_CAP_BYTES)
     shortest = min(calibration.step_s(cap) for cap in caps)
     chosen = max(cap for cap in caps if calibration.step_s(cap) <= shortest * 1.01)
     return default if calibration.layout(chosen) == calibration.layout(default) else chosen
