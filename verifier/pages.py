@@ -117,6 +117,7 @@ def _situation(name: str) -> list[str]:
         f"- workload `{found.workload}`: {_markdown(catalogue.WORKLOADS.summary(found.workload))}",
         f"- {scenario.num_steps} step{'s' if scenario.num_steps > 1 else ''}{batches}, {scenario.optimizer}",
         *([f"- needs {needs}"] if needs else []),
+        *([f"- left out on more than {found.most_ranks} ranks"] if found.most_ranks else []),
         "- read by " + ", ".join(f"[{code}](checks.md#{code.lower()}-{_name(code)})" for code in readers(name)),
     ]
 

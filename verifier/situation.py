@@ -33,6 +33,7 @@ class Situation:
     samples_per_micro_batch: int = 4
     samples_per_step: int | None = None
     repeat: bool = True  # thorough runs it with several seeds
+    most_ranks: int | None = None  # with more it is left out: what it costs grows with ranks, what it finds does not
     order: int = 50  # reports show lower ones first: what is simple before what builds on it
     fields: dict[str, Any] = field(default_factory=dict)
 
@@ -88,6 +89,8 @@ def plan(request: Request) -> list[Scenario]:
             chosen[name] = situation
     scenarios = []
     for name, situation in sorted(chosen.items(), key=lambda item: (item[1].order, item[0])):
+        if situation.most_ranks is not None and request.world_size > situation.most_ranks:
+            continue
         for repeat in range(SEEDS_PER_SITUATION[request.profile] if situation.since and situation.repeat else 1):
             label = name if repeat == 0 else f"{name}-{repeat + 1}"
             delay_ms = request.delay_ms or (THOROUGH_DELAY_MS if repeat else 0.0)

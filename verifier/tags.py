@@ -1,7 +1,8 @@
 """Tagged gradients: every gradient element is its own name, so a payload can be read like a packing list.
 
 Each trainable element gets a code, consecutive over the model in registration order and inside one octave
-[B, 2B). On rank r of W its gradient is replaced by ``code * W * factor(r)``. Then
+[B, 2B). On rank r of W its gradient is replaced by ``code * W * factor(r)``, for large models times a power of two
+that keeps it within reach of float16, which is nothing to exact numbers. Then
 
 * the mean over ranks is ``code * sum(factors)``, exactly, whatever order the sum was taken in and whether the
   division by W came before or after it;
@@ -16,9 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
+
+MOST_SEGMENTS = 100_000
+LARGEST_BASE = 256.0  # where codes of larger models begin: what is declared as float16 must not overflow by our doing
 
 
 def factor(rank: int) -> int:
@@ -48,6 +51,7 @@ class TagBook:
         self.starts = self.ends - np.array([numel for _, numel in sizes])
         self.num_codes = int(self.ends[-1]) if len(sizes) else 0
         self.base = 1 << max(self.num_codes, 1).bit_length()
+        self.unit = min(1.0, LARGEST_BASE / self.base)
 
     def codes(self, name: str) -> np.ndarray:
         """The codes of ``name``'s elements in row-major order, int64."""
@@ -56,37 +60,58 @@ class TagBook:
 
     def gradient(self, name: str, rank: int) -> np.ndarray:
         """What rank ``rank`` finds as the gradient of ``name``, flat, float64."""
-        return self.codes(name).astype(np.float64) * self.world_size * factor(rank)
+        return self.codes(name) * (self.unit * self.world_size * factor(rank))
 
     def mean(self, name: str) -> np.ndarray:
         """The mean over ranks of ``gradient``, flat, float64."""
-        return self.codes(name).astype(np.float64) * sum(factor(r) for r in range(self.world_size))
+        return self.codes(name) * (self.unit * sum(factor(r) for r in range(self.world_size)))
 
     def decode(self, payload: np.ndarray, rank: int) -> list[Segment] | None:
-        """Which elements ``payload`` holds, or None if it holds something else.
+        """Which elements ``payload`` holds, or None if it holds something else, or them in more than 100,000 pieces.
 
         Zeros are left out: a parameter that this rank did not use, or padding.
         """
         flat = payload.reshape(-1)
-        if flat.dtype.kind != "f" or not np.isfinite(flat).all() or not flat.any():
+        present = flat != 0
+        if flat.dtype.kind != "f" or not present.any():
             return None
-        for scale in (self.world_size * factor(rank), factor(rank)):
-            codes = flat.astype(np.float64) / scale - self.base
-            places = np.rint(codes).astype(np.int64)
-            real = flat != 0
-            if (places[real] == codes[real]).all() and ((places[real] >= 0) & (places[real] < self.num_codes)).all():
-                return self._segments(places, real)
+        one = float(flat[np.argmax(present)])
+        for scale in (self.unit * self.world_size * factor(rank), self.unit * factor(rank)):
+            if not self.base <= one / scale < self.base + self.num_codes:  # another scale: true of no element, then
+                continue
+            codes = flat.astype(np.float64)
+            codes /= scale
+            codes -= self.base
+            return self._segments(codes, present)
         return None
 
-    def _segments(self, places: np.ndarray, real: np.ndarray) -> list[Segment]:
-        """Cut ``places`` (codes from 0) into runs that are consecutive, non-zero and of one parameter."""
-        owner = np.searchsorted(self.ends, places, side="right")
-        breaks = (np.diff(places) != 1) | (np.diff(owner) != 0) | (real[1:] != real[:-1])
-        edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(places)]
+    def _segments(self, codes: np.ndarray, present: np.ndarray) -> list[Segment] | None:
+        """Cut ``codes`` (from 0) into runs that are consecutive, non-zero and of one parameter; None: they are none.
+
+        Where a run begins with a whole number and goes up by one all of it is whole: only its ends are looked at.
+        """
+        with np.errstate(invalid="ignore"):  # infinity less infinity is no step of 1, and that is all it has to be
+            edges = np.flatnonzero(np.diff(codes) != 1) + 1
+        begins, ends = np.concatenate(([0], edges)), np.concatenate((edges, [len(codes)]))
+        absent = ~present[begins]
+        if (ends[absent] - begins[absent] > 1).any():
+            return None
+        begins, ends = begins[~absent], ends[~absent]
+        if len(begins) > MOST_SEGMENTS:
+            return None
+        first, last = codes[begins], codes[ends - 1]
+        if not ((first == np.rint(first)) & (first >= 0) & (last < self.num_codes)).all():
+            return None
         found = []
-        for begin, end in pairwise(edges):
-            if real[begin]:
-                which = int(owner[begin])
-                start = int(places[begin] - self.starts[which])
-                found.append(Segment(self.names[which], start, start + end - begin, begin))
+        for offset, place, size in zip(begins.tolist(), first.astype(np.int64).tolist(), ends - begins, strict=True):
+            found += self._of_one_run(offset, place, place + int(size))
+        return found
+
+    def _of_one_run(self, offset: int, place: int, stop: int) -> list[Segment]:
+        found = []
+        while place < stop:
+            which = int(np.searchsorted(self.ends, place, side="right"))
+            until, start = min(stop, int(self.ends[which])), int(self.starts[which])
+            found.append(Segment(self.names[which], place - start, until - start, offset))
+            offset, place = offset + until - place, until
         return found

@@ -97,6 +97,17 @@ def test_a_bucket_in_any_order_is_read_like_a_packing_list(numels, random):
     assert found[0].name == names[0]
 
 
+def test_tags_of_a_large_model_fit_into_float16():
+    book = TagBook([("a", 300_000), ("b", 700_000)], 3)
+    tags = np.concatenate([book.gradient(name, 2) for name in ("b", "a")])
+    assert np.isfinite((3 * tags).astype(np.float16)).all()
+    assert book.decode(tags, 2) == [Segment("b", 0, 700_000, 0), Segment("a", 0, 300_000, 700_000)]
+    assert book.decode(tags / 3, 2) == book.decode(tags, 2)
+    assert book.decode(np.append(tags, [0.0, tags[0]]), 2)[-1] == Segment("b", 0, 1, 1_000_001)
+    assert book.decode(np.append(tags, np.inf), 2) is None
+    assert book.decode(tags.reshape(1000, 1000).T.copy(), 2) is None  # a million pieces are no packing list
+
+
 def test_what_is_no_tag_is_not_read_as_one():
     book = TagBook([("a", 64), ("b", 64)], 2)
     assert book.decode(np.zeros(64, np.float32), 0) is None

@@ -15,8 +15,9 @@ Where an optimizer reduces gradients inside its ``step()``, or leaves them to th
 show it. If the weights come out right all the same, this is not claimed, and LS202 judges them.
 
 Blind to: what happens after the gradient (the optimizer itself, see LS202); parameters whose gradient is zero; in the
-profiles quick and standard, whose probes are small, mistakes that need more than 8 MB or a hundred parameters; mistakes
-that begin later than a few steps after the start (longer runs keep the gradients of their first steps only).
+profile quick, whose probes are small, mistakes that need several megabytes; in quick and standard those that need a
+hundred parameters, or interpreters that do not agree on the order of a set; mistakes that begin later than a few steps
+after the start (longer runs keep the gradients of their first steps only).
 
 Seen in the wild: huggingface/picotron#39 (the hook reduces the parameter, not the gradient);
 volcengine/verl#3332 (micro-batch losses not divided); fairseq#494 (divided twice).

@@ -26,7 +26,8 @@ LARGEST_BYTES = 16 * 2**20  # of one: reading it takes the time of the run that 
 LONGEST_OUTCOME = 4096
 _FILES = ("journal.jsonl", "blobs.bin")
 # Of a scenario, what the single process never looks at.
-_OF_THE_RANKS = {"name", "strategy", "fault", "driver", "timeout_s", "needs", "only_if_claimed", "judged_by"}
+_OF_THE_RANKS = {"name", "strategy", "fault", "driver", "timeout_s", "needs", "only_if_claimed", "judged_by",
+                 "own_interpreters"}  # fmt: skip
 
 Seals = dict[str, Any]
 

@@ -135,7 +135,7 @@ class Server:
         name, seed = "reference" if rank is None else f"rank {rank}", job.scenarios[0].seed
         seed = seed if rank is None else seed * 1009 + rank
         folders = [folder / place_of(name) for folder in job.folders]
-        if START_METHOD == "spawn":
+        if START_METHOD == "spawn" or (job.scenarios[0].own_interpreters and rank is not None):
             one = spawn(folders, name, seed, job.folders, rank, limits=job.limits, scratch=job.scratch)
         else:
             one = self._waiting_one(job)

@@ -1,6 +1,7 @@
-"""Large: four branches of 8 MB each, in another order on each rank, so that buckets of the usual 25 MB have edges.
+"""Large: five branches of 7 MB each, in another order on each rank, so that buckets of the usual 25 MB have edges.
 
-A bucketed wrapper with its default cap puts the small probes into one parcel, where order cannot go wrong.
+A bucketed wrapper with a cap of its own puts the small probes into one bucket, where order cannot go wrong. Five times
+7 MB make two buckets, whether they are closed before they would be over 25 MB or as soon as they are.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 from verifier.situation import Situation
 
 SITUATION = Situation(
-    since="thorough",
+    since="standard",
     order=80,
     workload="branches",
     samples_per_micro_batch=1,
     repeat=False,
-    fields={"tagged": True, "width": 1000},
+    most_ranks=8,
+    fields={"tagged": True, "depth": 5, "width": 930},
 )

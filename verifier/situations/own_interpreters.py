@@ -1,0 +1,18 @@
+"""Own interpreters: each rank is a fresh Python, as under torchrun, where all others are forks of one process.
+
+Forks agree on what fresh interpreters do not: the order of a set of strings, which is drawn anew in each of them
+(PYTHONHASHSEED). A plan of buckets made by iterating over a set of names is another plan on each rank.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="thorough",
+    order=80,
+    workload="exact",
+    repeat=False,
+    most_ranks=8,
+    fields={"tagged": True, "small_buckets": True, "own_interpreters": True},
+)
