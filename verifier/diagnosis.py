@@ -224,7 +224,7 @@ def _rescaled(e: GradientEvidence) -> Cause | None:
     if e.clipped or square == 0 or np.count_nonzero(e.expected) < 3:
         return None
     factor = float(np.vdot(e.expected, e.observed).real) / square
-    if factor == 0 or not close(e.observed, e.expected * factor):
+    if factor == 0 or abs(factor - 1) < 1e-6 or not close(e.observed, e.expected * factor):
         return None
     return Cause(
         "rescaled",

@@ -8,6 +8,7 @@ micro-batch, and what is left is the rounding of W terms and their mean, element
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -53,6 +54,11 @@ def not_comparable(recording: Recording) -> str | None:
         return f"the strategy declares lossy={lossy!r}, and tags do not survive rounding"
     if contract_of(recording).get("average") == "sum" and recording.scenario.clip_norm is not None:
         return "the strategy declares average='sum', and what is clipped is then another norm"
+    if not (is_exact(recording) or is_wide(recording)) and _loss_was_rounded(recording):
+        return (
+            "the strategy multiplies the loss by what is no power of two; in narrow dtypes the whole backward is then "
+            "rounded elsewhere than the single process's"
+        )
     return None
 
 
@@ -193,6 +199,12 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
         if step > 0:  # roundings have moved the weights meanwhile; what a mistake does is larger
             bound = bound + LOSSY_DRIFT * float(np.abs(values).max(initial=0.0))
     return Expected(values, bound)
+
+
+def _loss_was_rounded(recording: Recording) -> bool:
+    """Has the strategy multiplied the loss by something that is no power of two, such as 1/3?"""
+    scales = (rank.notes.get("loss_scale", 1.0) for rank in recording.ranks)
+    return any(math.frexp(scale)[0] not in (0.5, 0.0) for scale in scales)
 
 
 def _clipped_by(recording: Recording, step: int, name: str, clipped: np.ndarray) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 
 ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 MANY = 0.1  # of the elements: roundings are in many places
+FEW_ULPS = 8
 MOST = 0.98  # of the elements that must be numbers of the dtype
 
 
@@ -27,6 +28,8 @@ def rounded_to(observed: np.ndarray, expected: np.ndarray, local: Mapping[int, n
     magnitude = np.mean([np.abs(gradient) for gradient in local.values()], axis=0)
     error = np.abs(observed - expected)
     if np.count_nonzero(error) < max(3, MANY * np.count_nonzero(expected)):
+        return None
+    if (error <= FEW_ULPS * np.finfo(observed.dtype).eps * magnitude).all():  # its own dtype explains that
         return None
     for dtype, roundoff in ROUNDOFF.items():
         if dtype == kind or np.any(error > (world_size + 2) * roundoff * magnitude + 2.0**-24):

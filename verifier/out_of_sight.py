@@ -75,6 +75,8 @@ def _own_gradient(recording: Recording, failure: Failure) -> bool:
         return failure.confidence == 1.0
     if failure.cause != "missing_gradient" or failure.parameter is None or failure.step is None:
         return False
+    if all(rank.tensor("gradient", failure.step, failure.parameter) is None for rank in recording.ranks):
+        return True  # used up inside the step, or given to the optimizer as soon as it was there
     mine = local_gradients(recording, failure.step, failure.parameter).get(failure.rank or 0)
     return mine is None or not mine.any()
 

@@ -110,15 +110,20 @@ def _local_gradients(
 
 
 class Tags:
-    """Replaces every gradient by its tag, before any wrapper's hook sees it. ``rank`` None: the mean over ranks."""
+    """Replaces every gradient by its tag, before any wrapper's hook sees it. ``rank`` None: the mean over ranks.
+
+    A strategy may rightly multiply the loss (by 1/W, and sum then; or against underflow) by a ``scale``: its tags are
+    multiplied as its gradients would have been.
+    """
 
     def __init__(self, book: TagBook, rank: int | None) -> None:
-        self.book, self.rank, self.num_fired = book, rank, 0
+        self.book, self.rank, self.num_fired, self.scale = book, rank, 0, 1.0
 
     def attach(self, name: str, parameter: nn.Parameter) -> None:
         def replace(gradient: torch.Tensor) -> torch.Tensor:
             self.num_fired += 1
             flat = self.book.mean(name) if self.rank is None else self.book.gradient(name, self.rank)
+            flat = flat if self.scale == 1.0 else flat * self.scale
             return torch.from_numpy(flat).to(gradient).view(parameter.shape)
 
         parameter.register_hook(replace)

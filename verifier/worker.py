@@ -7,6 +7,7 @@ single process does beside it is in ``reference``.
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -38,6 +39,7 @@ class Subject:
         self.workload = workloads.load(scenario)
         seed_torch(scenario.seed if scenario.same_start else scenario.seed + 1 + rank)
         self.model = self.workload.model(rank)
+        self._loss_scale = 1.0
         self.tags = attach_tags(scenario, self.model, rank) if scenario.tagged else None
         describe(journal, self.model, self.workload)
         if not scenario.same_start:
@@ -214,7 +216,20 @@ class Subject:
             raise TypeError(f"the wrapped model returned a {type(output).__name__}; the model itself returns a Tensor")
         if step == 0 and micro == 0:
             self._record("weight", -1)  # what the first forward used: the latest moment to be equal
-        return self.workload.loss(output, target) / self.scenario.num_micro_batches
+        loss = self.workload.loss(output, target) / self.scenario.num_micro_batches
+        if loss.requires_grad:
+            loss.register_hook(self._loss_reached)
+        return loss
+
+    def _loss_reached(self, gradient: torch.Tensor) -> None:
+        """A backward passes the loss: what it begins with is what the strategy has multiplied the loss by."""
+        scale, share = float(gradient), 1 / self.scenario.world_size
+        scale = share if abs(scale - share) < 1e-6 * share else scale
+        if math.isfinite(scale) and scale != self._loss_scale:
+            self._loss_scale = scale
+            self.journal.note("loss_scale", scale)
+            if self.tags is not None:
+                self.tags.scale = scale
 
     def _saw(self, step: int, micro: int, name: str, buffer: torch.Tensor) -> None:
         if micro == 0:  # a synchronised step's first forward; what later ones see depends on no_sync
@@ -226,11 +241,14 @@ class Subject:
         def look_again(optimizer: Any, args: Any, kwargs: Any) -> None:
             self._record("gradient", step, only_if_changed=True)
 
-        handle = register_optimizer_step_pre_hook(look_again)
+        handles = [register_optimizer_step_pre_hook(look_again)]
+        if hasattr(self.optimizer, "_optimizer_step_pre_hooks"):  # its own come later, and may be what waits
+            handles.append(self.optimizer.register_step_pre_hook(look_again))
         try:
             self.driver.step(self.optimizer)
         finally:
-            handle.remove()
+            for handle in handles:
+                handle.remove()
 
     def _phase(self, phase: str, micro: int | None = None, *, quiet: bool = False) -> None:
         self.observer.phase, self.observer.micro, self.observer.in_no_sync = phase, micro, quiet

@@ -189,6 +189,32 @@ class Ready(torch.nn.Module):
 wrap = Ready
 """
 
+LOSS_DIVIDED = """
+class Engine(torch.nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.optimizer = same_start(module), None
+
+    def forward(self, *inputs):
+        for buffer in self.module.buffers():
+            dist.broadcast(buffer.data, 0)
+        return self.module(*inputs)
+
+    def backward(self, loss):
+        (loss / SHARES).backward()
+        for p in self.module.parameters():
+            if p.requires_grad:
+                p.grad = torch.zeros_like(p) if p.grad is None else p.grad.contiguous()
+                dist.all_reduce(p.grad)
+
+    def step(self):
+        self.optimizer.step()
+
+SHARES = dist.get_world_size()
+wrap = Engine
+CONTRACT = Contract(disclaims=UNSEEN | {"no_sync", "accumulation"})
+"""
+
 SUM = "\nDIVISOR = lambda: 1\n"
 NO_BROADCAST = "\nParted.start = staticmethod(lambda model: model)\n"
 IN_STEP = {"in_step": REDUCES_IN_STEP, "and_updates": REDUCES_AND_UPDATES, "to_owners": REDUCES_TO_OWNERS}
@@ -239,3 +265,11 @@ def test_an_exception_is_told_from_its_first_line():
     told = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    g()\n    ~^^\n'
     said = "TypeError: expected a Tensor\n                 but got <class 'NoneType'> instead."
     assert last_words(told + said) == "TypeError: expected a Tensor but got <class 'NoneType'> instead."
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_a_loss_that_was_divided_before_makes_a_sum_right(verify, world_size):
+    """DeepSpeed divides in ``engine.backward``; gradients that are replaced by tags have to be divided, too."""
+    report = verify(LOSS_DIVIDED, world_size=world_size)
+    assert not failed(report), report.summary
+    assert "LS201" in failed(verify(LOSS_DIVIDED.replace("SHARES = dist.get_world_size()", "SHARES = 1"), world_size=2))

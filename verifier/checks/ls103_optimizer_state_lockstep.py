@@ -44,7 +44,7 @@ def optimizer_state_lockstep(recording: Recording) -> Findings:
         explain=lambda rank, other, name: (
             f"after the last step rank {rank}'s optimizer holds other {name} than rank {other}'s"
         ),
-        hint="let every rank step with the same gradients, as often",
+        hint="let every rank step with the same gradients, as often; if only its owner has it: Contract(sharded=True)",
     )
 
 

@@ -5,11 +5,12 @@ that draw the same dropout masks and augmentations train on less than they seem 
 
 Catches: ``torch.manual_seed(0)`` inside a wrapper, to make initial weights equal; a broadcast of the random state.
 
-Blind to: numpy's and Python's random numbers, and to a device's.
+Blind to: numpy's and Python's random numbers, and to a device's; a seed that is set around each forward and taken back.
 
 Seen in the wild: pytorch/pytorch#56488 (workers share a seed, augmentations are identical).
 
-Remedy: make replicas equal by a broadcast, not by a seed; or seed inside ``torch.random.fork_rng()``.
+Remedy: make replicas equal by a broadcast, not by a seed; or seed inside
+``torch.random.fork_rng()``, around the making of the model alone.
 """
 
 from __future__ import annotations

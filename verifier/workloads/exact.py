@@ -64,7 +64,7 @@ class Exact(Workload):
         return (output * target).sum() * self.scenario.world_size / len(target)
 
     def change(self, model: nn.Module) -> None:
-        """Freeze what was trained, train what was frozen before: as a schedule that unfreezes layers does."""
+        """Freeze what was trained so far."""
         model.get_submodule("odd").requires_grad_(False)
 
 
