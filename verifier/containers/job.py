@@ -25,7 +25,8 @@ from verifier.scenario import Scenario
 TICK_S = 0.25
 START_S = 180.0  # until a container is ready: torch is loaded in all of them at once
 HAND_OVER_S = 60.0  # until all recordings are here
-SILENT_S = 5.0  # a container that says nothing for so long is paused, or its server is
+SILENT_S = 5.0  # a container that says nothing for so long may be paused, or gone: the engine knows
+STARVED_S = 30.0  # one that runs may wait for a processor for so long, among many others
 STALL_S = 30.0
 # Where the verifier lies in a container and here: frames of ours are cut from stacks by that.
 _INSTALLED = re.compile(r'File "[^"\n]*/(?:site-packages|dist-packages|lockstep)/(?=(?:verifier|ddp_core)/)')
@@ -190,11 +191,16 @@ class Job:
         while True:
             waiting = [group for group in self._groups if group.done is None and not group.lost]
             now = time.monotonic()
-            if not waiting or now > deadline or all(now - group.heard > SILENT_S for group in waiting):
+            if not waiting or now > deadline or all(self._is_silent(group, now) for group in waiting):
                 break
             self._listen()
         for group in self._groups:
             group.frames.close()
+
+    def _is_silent(self, group: Group, now: float) -> bool:
+        """Will nothing come of it any more? Silence alone may be the load of the machine."""
+        silent_s = now - group.heard
+        return silent_s > STARVED_S or (silent_s > SILENT_S and bool(self._why_lost(group)["reason"]))
 
     def _describe(self, group: Group, why: str) -> Iterator[dict[str, Any]]:
         from_outside = self._why_lost(group) if group.done is None else {}
