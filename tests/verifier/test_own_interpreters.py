@@ -25,7 +25,7 @@ def verify(lockstep, tmp_path, order):
 
 
 def test_an_order_that_each_interpreter_draws_itself(lockstep, tmp_path):
-    """With six names two interpreters agree once in 720 times."""
+    """The draw follows the seed of the run and the rank: it is the same in each run of this test."""
     report = verify(lockstep, tmp_path, "set(named)")
     assert report.verdict == "fail"
     assert {f.scenario for check in report.checks for f in check.failures} == {"own_interpreters"}

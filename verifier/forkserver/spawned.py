@@ -47,7 +47,9 @@ def spawn(
     for descriptor in passed:
         os.set_inheritable(descriptor, True)
     words = [sys.executable, "-m", "verifier.forkserver.spawned", json.dumps(told)]
-    pid = os.posix_spawn(sys.executable, words, os.environ)
+    # Another order of sets on each rank, as fresh interpreters have it, but the same again when the run is repeated.
+    environment = {"PYTHONHASHSEED": str(seed % 2**32), **os.environ}
+    pid = os.posix_spawn(sys.executable, words, environment)
     for descriptor in passed:
         os.set_inheritable(descriptor, False)
     os.close(output)

@@ -1,7 +1,8 @@
 """Own interpreters: each rank is a fresh Python, as under torchrun, where all others are forks of one process.
 
 Forks agree on what fresh interpreters do not: the order of a set of strings, which is drawn anew in each of them
-(PYTHONHASHSEED). A plan of buckets made by iterating over a set of names is another plan on each rank.
+(PYTHONHASHSEED). A plan of buckets made by iterating over a set of names is another plan on each rank. Here the draw
+follows the run's seed and the rank, unless PYTHONHASHSEED is set: a verdict does not flip.
 """
 
 from __future__ import annotations
