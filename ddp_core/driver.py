@@ -35,6 +35,7 @@ class Driver:
     style: ClassVar[str] = "native"
     specificity: ClassVar[int] = 0  # of the styles that fit, the highest wins
     wraps_forward: ClassVar[bool] = True  # False: the model runs bare, and nobody could synchronise buffers before it
+    could_broadcast: ClassVar[bool] = True  # False: nothing of the strategy's is called before the first forward
 
     def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
         if model is None:  # made by itself: it does the wrapping, too

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 
 from benchmarks import communication
+from ddp_core.driver import Driver, styles
+from ddp_core.strategy import EXPECTED_CLAIMS, EXTRA_CLAIMS, Contract
 from service import configuration
 from tests.conftest import ROOT
 from verifier import catalogue
@@ -18,6 +21,16 @@ def test_every_strategy_is_described():
     text = (ROOT / "docs" / "strategies.md").read_text()
     described = {name for row in re.findall(r"^\| (`.*?) \|", text, re.M) for name in re.findall(r"`(\w+)`", row)}
     assert set(catalogue.STRATEGIES.names()) <= described
+
+
+def test_every_way_to_be_driven_is_described():
+    text = (ROOT / "docs" / "driving.md").read_text()
+    assert set(re.findall(r"^\| (\w+) \|", text, re.M)) >= set(styles())
+    methods = {name for name, value in vars(Driver).items() if callable(value) and not name.startswith("_")}
+    for name in {*methods - {"fits", "forward"}, "can_clip", *(f.name for f in fields(Contract))}:
+        assert re.search(rf"`{name}\b", text), name
+    for name, meaning in (EXPECTED_CLAIMS | EXTRA_CLAIMS).items():
+        assert f"- `{name}`: {meaning}\n" in text
 
 
 def test_links_lead_somewhere():

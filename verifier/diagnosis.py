@@ -25,6 +25,7 @@ CONSEQUENCES = (
     "optimizer_state_diverged",
     "replicas_diverged",
 )
+WASTE = ("reduced_too_much", "reduced_twice")  # the first is never why a number is wrong
 MOST_RANKS_TRIED = 6  # 2^W sums are tried
 FEWEST_ELEMENTS = 8  # fewer may fit by chance
 SEEN_ONLY = 0.5  # the confidence in a consequence: that it is there is certain, that it is the reason is not

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from verifier import uncalled
 from verifier.check import Findings
 from verifier.comparison import bound_exact, bound_float64, bound_lossy, bound_of_mean, compare
 from verifier.inquiry import local_gradients, wrong_gradient
@@ -94,6 +95,7 @@ def _compare_gradients(recording: Recording) -> Findings:
         findings.failures += failures
         if failures:
             _temper(recording, step, failures)
+            uncalled.temper(recording, step, failures)
             break
     return findings
 

@@ -16,11 +16,13 @@ import sysconfig
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ddp_core.driver import Driver
+from ddp_core.drivers.function import FunctionDriver
 from ddp_core.strategy import Contract
 from verifier import catalogue
 from verifier.errors import OurFault
@@ -83,9 +85,11 @@ class LoadedStrategy:
 
     def driven_by(self, driver: Driver) -> LoadedStrategy:
         """With the claims of nobody's declaring cut down to what ``driver``'s style can do at all."""
-        if self.declared or driver.wraps_forward:
+        if self.declared:
             return self
-        return replace(self, contract=replace(self.contract, sync_buffers=False))
+        synced = driver.wraps_forward and not _runs_bare(driver)
+        could = replace(self.contract, sync_buffers=synced, broadcasts_at_start=driver.could_broadcast)
+        return replace(self, contract=could)
 
     def contract_dict(self) -> dict[str, Any]:
         """The contract as JSON can hold it: sets as sorted lists."""
@@ -121,8 +125,18 @@ def load_strategy(ref: StrategyRef, folder: Path, *, bucket_cap_mb: float | None
         if "first_bucket_cap_mb" in inspect.signature(target).parameters:
             options.setdefault("first_bucket_cap_mb", bucket_cap_mb / 2)
     contract = _contract(module, target, options)
+    if FunctionDriver.fits(target):
+        target = partial(FunctionDriver, target)
     companions = _companions(module, attribute)
     return LoadedStrategy(target, options, contract or Contract(), contract is not None, companions)
+
+
+def _runs_bare(driver: Driver) -> bool:
+    """Is this a stranger's driver that calls the model as it is, with nothing of its own before the forward?"""
+    own = type(driver)
+    theirs = own.forward is not Driver.forward or own.start_step is not Driver.start_step
+    hooked = bool(driver.model._forward_pre_hooks)
+    return own.__module__.split(".")[0] != "ddp_core" and driver.wrapped is driver.model and not (theirs or hooked)
 
 
 def small_bucket_cap_mb(num_bytes: int) -> float:

@@ -19,6 +19,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ddp_core.driver import Driver, drive
+from ddp_core.methods import that_a_loop_may_call
 from verifier import fault as faults
 from verifier import workload as workloads
 from verifier.journal import Journal, rng_digest
@@ -143,6 +144,8 @@ class Subject:
             raise StrategyError.of("in wrap(model)", error) from error
         self.journal.note("driver", driver.style)
         self.journal.note("has_no_sync", driver.has_no_sync)
+        if type(driver) is Driver and driver.wrapped is not self.model:
+            self.journal.note("uncalled", that_a_loop_may_call(driver.wrapped))
         return driver
 
     def _leave_no_sync_by_an_exception(self, step: int) -> bool:

@@ -1,25 +1,42 @@
 """Explicit style: the loop calls ``sync_gradients()`` after the last backward, before the step.
 
-The style of most first implementations; the wrapper need not be an ``nn.Module``.
+The style of most first implementations; the wrapper need not be an ``nn.Module``. Others call the method otherwise:
+``average_gradients()``, ``all_reduce_grads()`` as fairseq does; such a name may also be the wrapper's own business.
 """
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
+from torch import nn
+
 from ddp_core.driver import Driver
+from ddp_core.methods import CalledByLoop, first_of
+
+NAME = "sync_gradients"
+VERBS = ("sync", "synchronize", "average", "all_reduce", "allreduce", "reduce")
+OTHER_NAMES = (*map("_".join, product(VERBS, ("gradients", "grads", "grad"))), "allreduce_params")
 
 
 class ExplicitDriver(Driver):
     style = "explicit"
     specificity = 10
 
+    def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
+        super().__init__(wrapped, model)
+        self._synchronize = CalledByLoop(self.wrapped, _method_of(self.wrapped) or NAME)
+
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        return callable(wrapped) and callable(getattr(wrapped, "sync_gradients", None))
+        return callable(wrapped) and _method_of(wrapped) is not None
 
     def before_step(self) -> None:
-        self.wrapped.sync_gradients()
+        self._synchronize()
+
+
+def _method_of(wrapped: Any) -> str | None:
+    return NAME if callable(getattr(wrapped, NAME, None)) else first_of(wrapped, OTHER_NAMES)
 
 
 DRIVER = ExplicitDriver

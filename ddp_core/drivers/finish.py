@@ -1,26 +1,49 @@
 """Finish style: asynchronous work is completed by ``finish_gradient_synchronization()`` before the step.
 
-The style of Stanford's CS336 assignments and of most wrappers with asynchronous hooks. A wrapper that also has
-``sync_gradients()`` is driven in this style: its hooks have already launched the work.
+The style of Stanford's CS336 assignments and of most wrappers with asynchronous hooks; Megatron calls it
+``finish_grad_sync()``. A wrapper that also has ``sync_gradients()`` is driven in this style: its hooks have already
+launched the work.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
+
 from ddp_core.driver import Driver
+from ddp_core.methods import CalledByLoop, first_of
+
+NAME = "finish_gradient_synchronization"
+OTHER_NAMES = (
+    "finish_gradient_sync",
+    "finish_grad_sync",
+    "finish_synchronization",
+    "wait_for_gradients",
+    "wait_for_grads",
+    "finalize_gradients",
+    "finalize_grads",
+)
 
 
 class FinishDriver(Driver):
     style = "finish"
     specificity = 20
 
+    def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
+        super().__init__(wrapped, model)
+        self._finish = CalledByLoop(self.wrapped, _method_of(self.wrapped) or NAME)
+
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        return callable(wrapped) and callable(getattr(wrapped, "finish_gradient_synchronization", None))
+        return callable(wrapped) and _method_of(wrapped) is not None
 
     def before_step(self) -> None:
-        self.wrapped.finish_gradient_synchronization()
+        self._finish()
+
+
+def _method_of(wrapped: Any) -> str | None:
+    return NAME if callable(getattr(wrapped, NAME, None)) else first_of(wrapped, OTHER_NAMES)
 
 
 DRIVER = FinishDriver

@@ -5,6 +5,7 @@
     python -m tests.kill_matrix --repeat 20                     seeds 0 to 19, world sizes 2, 3 and 4 in turn, every
                                                                 second time with the observer's delays
     python -m tests.kill_matrix --repeat 21 --share 7           the same, a seventh of all in each round, in turn
+    python -m tests.kill_matrix --repeat 20 --keep FOLDER       goes on where it was broken off
 
 Exit code 0: all as expected.
 """
@@ -33,7 +34,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kill_matrix", description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", default=[], metavar="WORD", help="only names that contain this")
     parser.add_argument("--kind", action="append", default=[], help="fault, specimen, control or strategy")
-    parser.add_argument("--world-size", type=int, default=3)
+    parser.add_argument(
+        "--world-size", type=int, action="append", help="3, and 2, 3 and 4 in turn where rounds are repeated"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--delay", type=float, default=0.0, metavar="MS")
     parser.add_argument("--repeat", type=int, default=1)
@@ -61,9 +64,10 @@ def main() -> int:
         engine.write_atomically(words.write, page(found, absent))
         print(summary(found))
         return 0 if all(trial.as_expected for trial in found) else 1
-    rounds = [(words.world_size, words.seed, words.delay)]
+    sizes = words.world_size or ([3] if words.repeat == 1 else [2, 3, 4])
+    rounds = [(sizes[0], words.seed, words.delay)]
     if words.repeat > 1:
-        rounds = [(2 + n % 3, words.seed + n, DELAY_MS * (n % 2)) for n in range(words.repeat)]
+        rounds = [(sizes[n % len(sizes)], words.seed + n, DELAY_MS * (n % 2)) for n in range(words.repeat)]
     begun = time.monotonic()
     share = words.share
     work = [(subject, *how) for n, how in enumerate(rounds) for subject in chosen[n % share :: share]]
@@ -81,7 +85,7 @@ def main() -> int:
 
 def _try(launchers: SimpleQueue[Launcher], folder: Path | None, work: tuple[Subject, int, int, float]) -> Trial:
     subject, world_size, seed, delay_ms = work
-    if folder is not None and (before := kept(subject, folder)) is not None:
+    if folder is not None and (before := kept(subject, folder, seed)) is not None:
         return before
     launcher = launchers.get()
     try:

@@ -88,17 +88,23 @@ def keep(trial: Trial, folder: Path) -> None:
     leading = trial.leading.model_dump() if trial.leading else None
     told = {"world_size": trial.world_size, "seed": trial.seed, "delay_ms": trial.delay_ms, "cells": trial.cells}
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"{trial.subject.kind}-{trial.subject.name}.json"
-    (folder / name).write_text(json.dumps({**told, "leading": leading, "incomplete": trial.incomplete}))
+    _file(trial.subject, folder, trial.seed).write_text(
+        json.dumps({**told, "leading": leading, "incomplete": trial.incomplete})
+    )
 
 
-def kept(subject: Subject, folder: Path) -> Trial | None:
-    file = folder / f"{subject.kind}-{subject.name}.json"
+def kept(subject: Subject, folder: Path, seed: int = 0) -> Trial | None:
+    """The trial of ``subject`` with ``seed`` that was kept in ``folder``: a repetition is another seed."""
+    file = _file(subject, folder, seed)
     if not file.exists():
         return None
     told = json.loads(file.read_text())
     leading = told.pop("leading")
     return Trial(subject=subject, leading=Failure(**leading) if leading else None, **told)
+
+
+def _file(subject: Subject, folder: Path, seed: int) -> Path:
+    return folder / f"{subject.kind}-{subject.name}-{seed}.json"
 
 
 def leading_failure(report: Report) -> Failure | None:

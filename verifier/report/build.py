@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from verifier.diagnosis import CONSEQUENCES
+from verifier.diagnosis import CONSEQUENCES, WASTE
 from verifier.naming import describe
 from verifier.recording import Recording, last_words
 from verifier.report.model import RankOutcome, Repeat, Report, ScenarioResult
@@ -58,13 +58,13 @@ def build_report(
     return report
 
 
-def tells_most(failure: Failure) -> tuple[int, float]:
+def tells_most(failure: Failure) -> tuple[float, float]:
     """What to lead with: a cause before a consequence, a consequence before what nothing explains."""
     if failure.cause is None:
         return -len(CONSEQUENCES) - 1, failure.confidence
     if failure.cause in CONSEQUENCES:
         return -CONSEQUENCES.index(failure.cause) - 1, failure.confidence
-    return 0, failure.confidence
+    return (-0.5 if failure.cause == WASTE[0] else 0), failure.confidence
 
 
 def summarise(report: Report) -> str:
@@ -79,7 +79,10 @@ def summarise(report: Report) -> str:
         found = [f for check in failed for f in check.failures]
         first = max(found, key=tells_most)
         codes = ", ".join(check.code for check in failed)
-        return f"{name}: not what one process would have computed ({codes}): {first.explanation}."
+        what = "not what one process would have computed"
+        if all(failure.cause in WASTE for failure in found):
+            what = "right, and more is reduced than has to be"
+        return f"{name}: {what} ({codes}): {first.explanation}."
     reasons = (
         report.problems
         or [f"{c.code}: {c.why}" for c in report.checks if c.why and c.claimed]

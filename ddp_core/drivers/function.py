@@ -1,0 +1,40 @@
+"""Function style: no wrapper at all, but a function ``average_gradients(model)`` that the loop calls before the step.
+
+The style of torch's tutorial on distributed applications: replicas start equal because every rank has the same seed,
+and nobody could make them so. The function is the strategy (``lockstep verify file.py:average_gradients``), told by its
+name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from ddp_core.driver import Driver
+from ddp_core.drivers import explicit
+from ddp_core.methods import takes
+
+
+class FunctionDriver(Driver):
+    style = "function"
+    wraps_forward = False
+    could_broadcast = False
+
+    def __init__(self, wrapped: Callable[[nn.Module], Any], model: nn.Module) -> None:
+        super().__init__(model, model)
+        self._function = wrapped
+
+    @classmethod
+    def fits(cls, wrapped: Any) -> bool:
+        """A function of one of the names, and for one argument. What ``wrap(model)`` returned never is."""
+        known = getattr(wrapped, "__name__", None) in (explicit.NAME, *explicit.OTHER_NAMES)
+        return known and inspect.isfunction(wrapped) and takes(wrapped, 1)
+
+    def before_step(self) -> None:
+        self._function(self.model)
+
+
+DRIVER = FunctionDriver

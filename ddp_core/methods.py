@@ -1,0 +1,72 @@
+"""Methods that a loop is meant to call, found by the names that people give them.
+
+Special here: a name is a guess at who calls it. What the wrapper turns out to call by itself, from a hook or from a
+callback at the end of the backward, is not called a second time. That is seen once, in the first step: a wrapper that
+forgets it in a later one gets no help.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from torch import nn
+
+_SOUNDS_LIKE_A_LOOPS = re.compile("sync|reduce|average|grad|backward|finish|wait|flush")
+_NO_PART_OF_A_STEP = re.compile("^(_|get_|set_|has_|is_|register_|no_sync|zero_grad|clip_|join)|hook|broadcast")
+
+
+def first_of(owner: Any, names: Iterable[str], num_arguments: int = 0) -> str | None:
+    """The first of ``names`` that ``owner`` has as a method for ``num_arguments`` arguments. None: it has none."""
+    return next((name for name in names if takes(getattr(owner, name, None), num_arguments)), None)
+
+
+def takes(method: Any, num_arguments: int) -> bool:
+    """Can ``method`` be called with so many arguments by position?"""
+    if not callable(method):
+        return False
+    try:
+        inspect.signature(method).bind(*[None] * num_arguments)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def that_a_loop_may_call(owner: Any) -> list[str]:
+    """Public methods of ``owner``'s class, not torch's, whose names sound like a part of a training step."""
+    torchs = {name for kind in type(owner).__mro__ if kind.__module__.split(".")[0] == "torch" for name in vars(kind)}
+    known = torchs | set(dir(nn.Module))
+    methods = (name for name in dir(type(owner)) if name not in known and callable(getattr(type(owner), name, None)))
+    return [n for n in methods if _SOUNDS_LIKE_A_LOOPS.search(n) and not _NO_PART_OF_A_STEP.search(n)]
+
+
+class CalledByLoop:
+    """A method of ``owner`` to call once a step, unless its owner has done so by itself in the first one."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self._owner, self._name = owner, name
+        self._method: Callable[[], Any] = getattr(owner, name)
+        self._decided = self._owners_own = False
+        self._watch()
+
+    def __call__(self) -> None:
+        """The loop's turn to call it."""
+        if not self._decided:
+            self._decided = True
+            with suppress(AttributeError, KeyError):
+                delattr(self._owner, self._name)
+        if not self._owners_own:
+            self._method()
+
+    def _watch(self) -> None:
+        if self._name in getattr(self._owner, "__dict__", {}):  # theirs, and not a method: left as it is
+            return
+        with suppress(AttributeError, TypeError):
+            object.__setattr__(self._owner, self._name, self._called)
+
+    def _called(self, *args: Any, **kwargs: Any) -> Any:
+        self._owners_own = True
+        return self._method(*args, **kwargs)

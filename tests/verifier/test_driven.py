@@ -1,0 +1,196 @@
+"""Methods that a loop has to call are found by their names, and where not, nobody is accused with certainty."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_core.driver import recognise
+from ddp_core.methods import CalledByLoop, first_of, that_a_loop_may_call
+from tests.conftest import ROOT
+
+HEAD = """
+import torch, torch.distributed as dist
+from ddp_core import Driver
+
+def same_start(model):
+    for tensor in [*model.parameters(), *model.buffers()]:
+        dist.broadcast(tensor.data, 0)
+
+def mean(model):
+    for p in model.parameters():
+        used = torch.tensor(int(p.grad is not None))
+        dist.all_reduce(used)
+        if used:
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad.contiguous()
+            p.grad /= DIVISOR()
+            dist.all_reduce(p.grad)
+
+DIVISOR = dist.get_world_size
+
+class Base(torch.nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        same_start(module)
+
+    def forward(self, *inputs):
+        for buffer in self.module.buffers():
+            dist.broadcast(buffer.data, 0)
+        return self.module(*inputs)
+"""
+
+ALONE = """
+class wrap(Base):
+    def backward(self, loss):
+        loss.backward()
+        mean(self.module)
+"""
+
+OTHERWISE = """
+class wrap(Base):
+    def all_reduce_grads(self):
+        mean(self.module)
+"""
+
+# What is a sum already must not be summed again by us.
+BY_ITSELF = """
+class wrap(Base):
+    def __init__(self, module):
+        super().__init__(module)
+        self.queued = False
+        for p in module.parameters():
+            p.register_hook(self.queue)
+
+    def queue(self, gradient):
+        if not self.queued:
+            self.queued = True
+            torch.autograd.Variable._execution_engine.queue_callback(self.end)
+
+    def end(self):
+        self.queued = False
+        self.reduce_grads()
+
+    def reduce_grads(self):
+        mean(self.module)
+"""
+
+NO_SUCH_NAME = """
+class wrap(Base):
+    def my_grad_exchange(self):
+        mean(self.module)
+"""
+
+BESIDE_THE_MODEL = """
+def average_gradients(model):
+    mean(model)
+"""
+
+OF_ITS_OWN = """
+class wrap(Driver):
+    def prepare(self, model):
+        same_start(model)
+        return model
+
+    def before_step(self):
+        mean(self.model)
+"""
+
+
+@pytest.fixture
+def verify(lockstep, tmp_path):
+    def run(body, attribute="wrap"):
+        path = tmp_path / "mine.py"
+        path.write_text(HEAD + body)
+        return lockstep.verify(f"{path}:{attribute}", world_size=2, profile="quick")
+
+    return run
+
+
+def checks(report, verdict):
+    return {check.code for check in report.checks if check.verdict == verdict}
+
+
+@pytest.mark.parametrize(
+    ("body", "style"),
+    [(ALONE, "backward"), (OTHERWISE, "explicit"), (BY_ITSELF, "explicit"), (OF_ITS_OWN, "native")],
+    ids=["alone", "otherwise", "by_itself", "of_its_own"],
+)
+def test_methods_are_called_by_whoever_has_to(verify, body, style):
+    report = verify(body)
+    report.assert_pass()
+    assert {scenario.driver for scenario in report.scenarios} == {style}
+
+
+def test_a_function_beside_the_model_is_a_strategy(verify):
+    report = verify(BESIDE_THE_MODEL, "average_gradients")
+    assert report.verdict == "pass", report.summary
+    assert {scenario.driver for scenario in report.scenarios if scenario.driver} == {"function"}
+    (start,) = [check for check in report.checks if check.code == "LS001"]
+    assert start.verdict == "pass"  # where ranks start alike; else it is not claimed: nobody could broadcast
+
+
+def test_the_example_is_right(lockstep):
+    report = lockstep.verify(f"{ROOT / 'examples' / 'my_driver.py'}:MyDriver", world_size=2)
+    report.assert_pass()
+
+
+def test_a_sum_is_found_in_each_style(verify):
+    for body, attribute in ((ALONE, "wrap"), (OTHERWISE, "wrap"), (BESIDE_THE_MODEL, "average_gradients")):
+        report = verify(body + "\nDIVISOR = lambda: 1\n", attribute)
+        assert "LS201" in checks(report, "fail"), report.summary
+
+
+def test_a_method_of_no_known_name_is_asked_about(verify):
+    report = verify(NO_SUCH_NAME)
+    (gradients,) = [check for check in report.checks if check.code == "LS201"]
+    for failure in gradients.failures:
+        assert failure.cause == "not_synchronised"
+        assert failure.confidence <= 0.5
+    assert "my_grad_exchange()" in report.summary
+    assert "Driver" in gradients.failures[0].hint
+
+
+class Owner:
+    calls = 0
+
+    def __call__(self):
+        pass
+
+    def sync_gradients(self):
+        self.calls += 1
+
+    def reduce_grads(self, bucket):
+        pass
+
+    def no_sync(self):
+        pass
+
+    def finish_up(self):
+        pass
+
+
+def test_what_is_called_by_its_owner_is_not_called_again():
+    owner, other = Owner(), Owner()
+    call, left = CalledByLoop(owner, "sync_gradients"), CalledByLoop(other, "sync_gradients")
+    for _ in range(3):
+        owner.sync_gradients()
+        call()
+        left()
+    assert (owner.calls, other.calls) == (3, 3)
+    assert "sync_gradients" not in vars(owner)
+
+
+def test_a_first_step_decides():
+    owner = Owner()
+    call = CalledByLoop(owner, "sync_gradients")
+    owner.sync_gradients()
+    call()
+    call()
+    assert owner.calls == 1
+
+
+def test_names_and_arguments():
+    assert first_of(Owner(), ["reduce_grads", "sync_gradients"]) == "sync_gradients"  # the former wants a bucket
+    assert first_of(Owner(), ["reduce_grads"], 1) == "reduce_grads"
+    assert set(that_a_loop_may_call(Owner())) == {"sync_gradients", "reduce_grads", "finish_up"}
+    assert recognise(Owner()).style == "explicit"

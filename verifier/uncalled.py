@@ -1,0 +1,29 @@
+"""Nothing was reduced at all: is it the strategy's mistake, or did nobody call the method that reduces?
+
+Special here: the strategy is still not what it was taken for, a wrapper whose ``backward()`` synchronises, so the
+verdict stays. What is taken back is the certainty about the reason, and the methods that might be meant are named.
+"""
+
+from __future__ import annotations
+
+from verifier.recording import REDUCTIONS, Recording
+from verifier.verdict import Failure
+
+MAYBE = 0.5
+
+
+def temper(recording: Recording, step: int, failures: list[Failure]) -> None:
+    """Lower the confidence of ``not_synchronised`` where a wrapper's own methods were left to a loop that did not know
+    them, and say so."""
+    methods = recording.ranks[0].notes.get("uncalled")
+    if not methods or any(c.op in REDUCTIONS for rank in recording.ranks for c in rank.collectives if c.step == step):
+        return
+    names = ", ".join(f"{name}()" for name in methods)
+    for failure in failures:
+        if failure.cause == "not_synchronised":
+            failure.confidence = MAYBE
+            failure.explanation += f"; no gradient was reduced at all, and nobody called its method(s) {names}"
+            failure.hint = (
+                "if the training loop has to call one of them, say so: a subclass of ddp_core.Driver whose "
+                "before_step() or backward(loss) calls it (docs/driving.md), or one of the styles of --driver"
+            )
