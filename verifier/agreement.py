@@ -10,6 +10,8 @@ from verifier.diagnosis import CONSEQUENCES, SEEN_ONLY
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 
+ABSENT = "absent"
+
 
 def compare_across_ranks(
     recording: Recording,
@@ -19,10 +21,12 @@ def compare_across_ranks(
     cause: str,
     explain: Callable[[int, int, str], str],
     hint: str,
+    spread: bool = False,
 ) -> Findings:
     """Compare the digests of every tensor recorded as ``what`` in ``step``; the odd ranks are named by majority.
 
     ``explain(rank, standard, name)`` says it in words. Nothing recorded on any rank that came to its end: not claimed.
+    ``spread``: a rank may do without a tensor that others have, and only those that have it are compared.
     """
     findings = Findings()
     if recording.scenario.world_size == 1:
@@ -36,6 +40,8 @@ def compare_across_ranks(
         findings.blocked = f"no {what.replace('_', ' ')} was recorded for step {step}"
     for name in names:
         digests = _digests(recording, held, name)
+        if spread:
+            digests = {rank: digest for rank, digest in digests.items() if digest != ABSENT}
         findings.comparisons += len(digests) - 1
         odd, majority = odd_ones_out(digests)
         standard = next(rank for rank in digests if rank not in odd)
@@ -55,6 +61,8 @@ def compare_across_ranks(
             )
             for rank in odd
         ]
+    if spread and names and recording.complete and not findings.comparisons:
+        findings.not_claimed = f"no {what.replace('_', ' ')} is on more than one rank"
     return findings
 
 
@@ -62,4 +70,4 @@ def _digests(recording: Recording, held: dict[int, dict[str, Tensor]], name: str
     """By rank; a rank that came to its end without this tensor counts as another value."""
     digests = {rank: tensors[name].digest for rank, tensors in held.items() if name in tensors}
     ended = [rank.rank for rank in recording.ranks if rank.completed and rank.rank not in digests]
-    return digests | dict.fromkeys(ended, "absent")
+    return digests | dict.fromkeys(ended, ABSENT)

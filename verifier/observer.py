@@ -15,7 +15,7 @@ import mmap
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,10 @@ from verifier.delay import Delay
 from verifier.errors import OurFault
 from verifier.journal import Journal, dtype_name, tensor_bytes
 from verifier.poison import POISON_FLOAT32, POISON_FLOAT64
+from verifier.recording import REDUCTIONS
 from verifier.works import BatchWork, Cargo, ObservedWork
+
+PATIENCE_S = 5.0  # with a transport that moves what the verifier wants to look at
 
 __all__ = ["POISON_FLOAT32", "POISON_FLOAT64", "Board", "Call", "Observer"]
 
@@ -100,6 +103,7 @@ class Observer:
             hold_s = 0.0 if self.delay is None else self.delay.before_landing(seq)
             from_anyone = call.op == "recv_any_source_"
             work = ObservedWork(self, seq, label, inner, cargo, hold_s=hold_s, from_anyone=from_anyone)
+            work.moves = call.op not in REDUCTIONS
             self._keep(work, call.group)
         self._spend(begun)
         return work
@@ -117,6 +121,25 @@ class Observer:
             self.journal.write(
                 "landed", seq=seq, at=time.monotonic(), how=how, wait_began=began, written=None, source=None
             )
+
+    def on_their_way(self) -> bool:
+        """Is something being moved, by other than a reduction, that nobody has waited for yet?"""
+        with self._lock:
+            return any(work.moves and not work.has_landed for work in self._alive)
+
+    def arrived(self, tensor: torch.Tensor) -> torch.Tensor:
+        """``tensor``, or what it will hold when all that is being moved into it has landed.
+
+        For looking only: to the strategy it stays in flight, and it has to wait all the same.
+        """
+        with self._lock:
+            moving = [work for work in self._alive if work.moves and not work.has_landed]
+        if not moving or hasattr(tensor, "device_mesh"):
+            return tensor
+        with ExitStack() as stack:
+            for work in moving:  # in the order in which they were issued
+                stack.enter_context(work.showing(tensor, PATIENCE_S))
+            return tensor.detach().clone()
 
     def start_batch(self, group: ProcessGroup) -> None:
         """From here on the transport collects the group's calls (NCCL), to launch them as one."""

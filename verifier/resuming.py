@@ -25,6 +25,7 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
         subject.journal.note("not_claimed", "the strategy offers no state_dict()")
         return False
     try:
+        subject.journal.note("saved_under_way", subject.observer.on_their_way())
         saved = driver.state_dict()
         subject.journal.note("saved_names", list(saved))
         bare = [name for name, _ in [*subject.model.named_parameters(), *subject.model.named_buffers()]]

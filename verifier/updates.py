@@ -179,7 +179,8 @@ def _explain_weight(recording: Recording, rank: RankRecording, step: int, name: 
         )
     start = before.values if before is not None else None
     if start is not None and after is not None and after.values is not None and wanted is not None:
-        moved, due = after.values - start, (wanted.values if wanted.values is not None else start) - start
+        with np.errstate(invalid="ignore"):  # weights that had not arrived are signalling NaNs
+            moved, due = after.values - start, (wanted.values if wanted.values is not None else start) - start
         scale = max(float(np.abs(due).max(initial=0.0)), 1e-30)
         if np.all(np.abs(moved - 2 * due) <= 1e-6 * scale) and step == 0:
             return (

@@ -85,12 +85,15 @@ class Subject:
             if step == self.scenario.resume_after and not resume(self, strategy, step):
                 return False
             if step == self.scenario.change_after:
+                self._weights_late = False
                 self.workload.change(self.model)
             if step == self.scenario.evaluate_after:
                 self._evaluate_between(step)
+        if self._weights_late:  # the last step has left something under way that may become weights
+            self._record_late(step, met=self._evaluate_between(step))
         return True
 
-    def _evaluate_between(self, step: int) -> None:
+    def _evaluate_between(self, step: int) -> Any:
         """A forward of every rank in evaluation mode, as a loop that validates between two steps does."""
         *inputs, _ = self.workload.micro_batch(step, 0, self.rank)
         wrapped = self.driver.wrapped
@@ -99,8 +102,9 @@ class Subject:
             self._phase("forward")
             model.eval()
             with torch.no_grad():
-                self.driver.forward(*inputs)
+                output = self.driver.forward(*inputs)
             model.train()
+            return output
         except BaseException as error:
             raise StrategyError.of(f"in an evaluation after step {step}", error) from error
 
@@ -120,7 +124,7 @@ class Subject:
 
     def take_over(self, driver: Driver) -> None:
         """Train through ``driver`` from here on, with an optimizer of its own."""
-        self.driver = driver
+        self.driver, self._weights_late = driver, False
         self.parameters = [(n, p) for n, p in driver.named_parameters() if p.requires_grad]
         cls, options = self.workload.optimizer()
         try:
@@ -181,6 +185,7 @@ class Subject:
         except BaseException as error:
             raise StrategyError.of(f"in step {step} ({self.observer.phase})", error) from error
         self._record("weight", step)
+        self._weights_late = self.observer.on_their_way()
         if step == 0 and not self.journal.has_moved("weight", -1, 0) and not self.journal.holds("gradient", 0):
             self.journal.note("untouched", True)
         self._record_optimizer_state(step)
@@ -219,6 +224,8 @@ class Subject:
             raise TypeError(f"the wrapped model returned a {type(output).__name__}; the model itself returns a Tensor")
         if step == 0 and micro == 0:
             self._record("weight", -1)  # what the first forward used: the latest moment to be equal
+        elif self._weights_late:
+            self._record_late(step - 1)
         loss = self.workload.loss(output, target) / self.scenario.num_micro_batches
         if loss.requires_grad:
             loss.register_hook(self._loss_reached)
@@ -259,9 +266,21 @@ class Subject:
     def _record(self, what: str, step: int, *, only_if_changed: bool = False) -> None:
         keep = step < self.scenario.keep_steps
         for name, parameter in self.parameters:
-            tensor = self.driver.gradient(parameter) if what == "gradient" else parameter
+            tensor = self.driver.gradient(parameter) if what == "gradient" else self.observer.arrived(parameter)
             if tensor is not None:
                 self.journal.tensor(what, step, name, tensor, keep=keep, only_if_changed=only_if_changed)
+
+    def _record_late(self, step: int, met: Any = None) -> None:
+        """Weights once more: what ``step`` left under way was waited for in the forward since, and perhaps copied.
+
+        ``met``: what that forward returned, where no backward follows that would show it. NaN: nobody waited.
+        """
+        self._weights_late = False
+        if isinstance(met, torch.Tensor) and bool(met.isnan().any()):
+            for name, parameter in self.parameters:
+                self.journal.tensor("weight", step, name, parameter, keep=True)
+        else:
+            self._record("weight", step, only_if_changed=True)
 
     def _record_optimizer_state(self, step: int) -> None:
         """Digests of momentum and its like, where the optimizer is torch's kind; those of the last step only."""

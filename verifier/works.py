@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -57,6 +57,20 @@ class Cargo:
             if mine is not shadow and poison.spoil(mine):
                 self._spoilt.append((mine, _version(mine)))
 
+    def writes_to(self, tensor: torch.Tensor) -> bool:
+        return poison.overlaps(tensor, self.outputs)
+
+    @contextmanager
+    def come_down(self) -> Iterator[None]:
+        """While inside, the caller's tensors hold the results; afterwards what they held before."""
+        hidden = [pair for pair in zip(self.outputs, self.shadows, strict=True) if pair[0] is not pair[1]]
+        held = [mine.detach().clone() for mine, _ in hidden]
+        for mine, shadow in hidden:
+            mine.data.copy_(shadow)
+        yield
+        for (mine, _), before in zip(hidden, held, strict=True):
+            mine.data.copy_(before)
+
     def unload(self) -> str | None:
         """Give the caller the results. Returns what was written to in flight: "output", "input" or nothing."""
         written = "input" if any(poison.digest(tensor) != was for tensor, was in self._watched) else None
@@ -99,7 +113,7 @@ class ObservedWork(Work):
         self._not_before = time.monotonic() + hold_s if hold_s else 0.0
         self._lock = threading.Lock()
         self._future: torch.futures.Future | None = None
-        self.has_landed = False
+        self.has_landed = self.moves = False  # moves: by other than a reduction
         self._how = ""
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -113,8 +127,7 @@ class ObservedWork(Work):
 
     def is_completed(self) -> bool:
         """Polling is a legal way to learn that the result is there, so it lands the result, too."""
-        done = self.has_landed or self._inner is None or bool(self._inner.is_completed())
-        if not done or (self._held_s() > 0 and not self.has_landed):
+        if not (self.has_landed or self._transported()) or (self._held_s() > 0 and not self.has_landed):
             return False
         self.land("polled")
         return True
@@ -161,6 +174,22 @@ class ObservedWork(Work):
             late = self._not_before and not self.has_landed and on_cpu  # a future of an accelerator knows its stream
             self._future = _later(inner, landed, self._held_s) if late else inner.then(landed)
         return self._future
+
+    @contextmanager
+    def showing(self, tensor: torch.Tensor, patience_s: float) -> Iterator[None]:
+        """While inside, ``tensor`` is as it will be once this has landed: if this writes to it, and the transport is
+        done in time.
+        """
+        writes, until = self._cargo.writes_to(tensor), time.monotonic() + patience_s
+        while writes and not self._transported() and time.monotonic() < until:
+            time.sleep(0.001)
+        with self._lock, torch.no_grad():
+            show = writes and self._transported() and not self.has_landed
+            with self._cargo.come_down() if show else nullcontext():
+                yield
+
+    def _transported(self) -> bool:
+        return self._inner is None or bool(self._inner.is_completed())
 
     def land(self, how: str, wait_began: float | None = None) -> None:
         """The caller may see the result from here on. Only the first call does anything."""

@@ -6,8 +6,8 @@ optimizers that keep torch's ``state``.
 Catches: a step that one rank skipped or took twice while its weights were overwritten by a broadcast; state that was
 initialised from other gradients; one rank's own weight decay or learning rate.
 
-Blind to: replicas whose weights differ already (LS101); sharded state, which is spread over ranks on purpose;
-optimizers that keep their state elsewhere.
+Blind to: replicas whose weights differ already (LS101); state that a rank does not have at all, as where only its
+owner steps a parameter; optimizers that keep their state elsewhere.
 
 Seen in the wild: huggingface/transformers#28270 and deepmodeling/deepmd-kit#5570 (ranks resumed from different places).
 
@@ -44,7 +44,8 @@ def optimizer_state_lockstep(recording: Recording) -> Findings:
         explain=lambda rank, other, name: (
             f"after the last step rank {rank}'s optimizer holds other {name} than rank {other}'s"
         ),
-        hint="let every rank step with the same gradients, as often; if only its owner has it: Contract(sharded=True)",
+        hint="let every rank step with the same gradients, as often",
+        spread=True,
     )
 
 

@@ -33,6 +33,7 @@ def resume(recording: Recording) -> Findings:
         return Findings(blocked="the weights were wrong before the run was resumed: see LS201 and LS202")
     findings = compare_weights(recording, range(first + 1, recording.scenario.num_steps))
     told = _replicas(recording, findings.failures[0].step) if findings.failures else ""
+    early = any(rank.notes.get("saved_under_way") for rank in recording.ranks)
     for failure in findings.failures:
         failure.cause, failure.confidence = "resumed_differently", SEEN_ONLY
         failure.explanation = (
@@ -40,6 +41,9 @@ def resume(recording: Recording) -> Findings:
             f"was not interrupted{told}"
         )
         failure.hint = "save the whole state (parameters, buffers, optimizer), and load it on every rank"
+        if early:
+            failure.explanation += "; weights were still on their way when state_dict() was called"
+            failure.hint = "have state_dict() wait for what the step has left under way"
     return findings
 
 

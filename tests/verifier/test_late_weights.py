@@ -1,0 +1,111 @@
+"""Weights that are still on their way when ``step()`` returns, and are waited for in the next forward: no mistake.
+
+Owners step their parameters and broadcast them without waiting, as sharded optimizers do to hide it behind the next
+forward. Wrong: to use what has not arrived, to copy too late, or to send to some ranks only.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+HEAD = """
+import torch, torch.distributed as dist
+from ddp_core import Contract, Driver
+
+class Late(Driver):
+    contract = Contract(
+        sharded=True, sync_buffers=False, disclaims={"state_dict", "sparse_gradients", "unused_parameters"}
+    )
+
+    def prepare(self, model):
+        for tensor in [*model.parameters(), *model.buffers()]:
+            whole = tensor.data.contiguous()
+            dist.broadcast(whole, 0)
+            tensor.data.copy_(whole)
+        self.under_way = []
+        return model
+
+    def before_step(self):
+        for _, p in self.named_parameters():
+            if p.requires_grad:
+                p.grad = torch.zeros_like(p) if p.grad is None else p.grad.contiguous()
+                p.grad /= dist.get_world_size()
+                dist.all_reduce(p.grad)
+
+    def make_optimizer(self, cls, parameters, **options):
+        self.owned = [(p, number % dist.get_world_size()) for number, p in enumerate(parameters)]
+        return cls([p for p, owner in self.owned if owner == dist.get_rank()], **options)
+
+    def zero_grad(self, optimizer, *, set_to_none=True):
+        self.model.zero_grad(set_to_none=set_to_none)
+
+    def step(self, optimizer):
+        optimizer.step()
+        for p, owner in self.owned:
+            self.under_way.append(self.send(p, owner))
+
+    def forward(self, *inputs):
+        for arrive in self.under_way:
+            arrive()
+        self.under_way.clear()
+        return self.model(*inputs)
+"""
+
+# Into the parameter itself where it lies in one piece, and where it does not.
+IN_PLACE = """
+class wrap(Late):
+    def send(self, p, owner):
+        if not p.data.is_contiguous():
+            p.data = p.data.contiguous()
+        return dist.broadcast(p.data, owner, async_op=True).wait
+"""
+
+COPIED = """
+class wrap(Late):
+    def send(self, p, owner):
+        flat = p.detach().contiguous().clone()
+        work = dist.broadcast(flat, owner, async_op=True)
+
+        def arrive():
+            work.wait()
+            p.data.copy_(flat)
+
+        return arrive
+"""
+
+NEVER_WAITED = IN_PLACE.replace(").wait", ") and (lambda: None)")
+NEVER_COPIED = COPIED.replace("p.data.copy_(flat)", "pass")
+LEFT_OUT = IN_PLACE.replace("        if not", "        if owner == 1:\n            return lambda: None\n        if not")
+
+
+@pytest.fixture
+def verify(lockstep, tmp_path):
+    def run(body, **asked):
+        path = tmp_path / "mine.py"
+        path.write_text(HEAD + body)
+        return lockstep.verify(f"{path}:wrap", world_size=2, **asked)
+
+    return run
+
+
+def failed(report):
+    return {check.code for check in report.checks if check.verdict == "fail"}
+
+
+@pytest.mark.parametrize("body", [IN_PLACE, COPIED], ids=["in_place", "copied"])
+def test_waited_for_in_the_next_forward(verify, body):
+    verify(body).assert_pass()
+
+
+@pytest.mark.parametrize("body", [IN_PLACE, COPIED], ids=["in_place", "copied"])
+def test_where_results_are_held_back(verify, body):
+    verify(body, profile="quick", delay_ms=3.0, seed=5).assert_pass()
+
+
+def test_never_waited_for(verify):
+    assert "LS401" in failed(verify(NEVER_WAITED, profile="quick"))
+
+
+@pytest.mark.parametrize("body", [NEVER_COPIED, LEFT_OUT], ids=["never_copied", "left_out"])
+def test_some_ranks_never_get_them(verify, body):
+    assert "LS101" in failed(verify(body, profile="quick"))
