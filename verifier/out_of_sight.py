@@ -14,7 +14,7 @@ from verifier import equivalence
 from verifier.check import Findings
 from verifier.equivalence import contract_of, is_exact, is_wide, local_gradients
 from verifier.recording import REDUCTIONS, Recording
-from verifier.updates import compare_weights
+from verifier.updates import compare_weights, not_judged
 from verifier.verdict import Failure
 
 OUT_OF_SIGHT = (
@@ -26,8 +26,10 @@ OUT_OF_SIGHT = (
 def compare_gradients(recording: Recording) -> Findings:
     """``equivalence.compare_gradients``, but for failures that tell nothing."""
     found = equivalence.compare_gradients(recording)
-    if not found.failures or any(failure.step != 0 for failure in found.failures):
+    if not found.failures:
         return found
+    if any(failure.step != 0 for failure in found.failures):
+        return _without_consequences(recording, found)
     reason = _out_of_sight(recording, found.failures)
     if reason is None:
         return found
@@ -35,6 +37,18 @@ def compare_gradients(recording: Recording) -> Findings:
     if reason is OUT_OF_SIGHT:
         return Findings(comparisons=seen, not_claimed=reason)
     return Findings(comparisons=seen, blocked=reason)
+
+
+def _without_consequences(recording: Recording, found: Findings) -> Findings:
+    """Gradients of weights that an earlier step has moved wrongly are others, and rightly: LS202 tells of that step."""
+    scenario, first = recording.scenario, min(f.step for f in found.failures if f.step is not None)
+    judged = scenario.judged_by is None or "LS202" in scenario.judged_by
+    if scenario.tagged or not judged or not_judged(recording) or not (is_exact(recording) or is_wide(recording)):
+        return found
+    weights = compare_weights(recording, range(first))
+    if weights.blocked or not weights.failures:
+        return found
+    return Findings(comparisons=found.comparisons - len(found.failures))
 
 
 def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:

@@ -10,15 +10,21 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddp_core import Contract
 
-TRIPS = {"LS101", "LS201", "LS202"}
+TRIPS = {"LS101", "LS202"}
 CAUSE = "not_stepped"
 CONTRACT = Contract(sharded=True)
 
 
 class Zero(DistributedDataParallel):
     def wrap_optimizer(self, cls, parameters, **options):
-        mine = list(parameters)[dist.get_rank() :: dist.get_world_size()]
-        return cls(mine, **options)
+        everything = list(parameters)
+
+        class Sharded(cls):
+            def zero_grad(self, set_to_none=True):
+                for parameter in everything:
+                    parameter.grad = None if set_to_none or parameter.grad is None else parameter.grad.zero_()
+
+        return Sharded(everything[dist.get_rank() :: dist.get_world_size()], **options)
 
 
 def wrap(model):

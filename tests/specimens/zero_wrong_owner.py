@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddp_core import Contract
 
-TRIPS = {"LS201", "LS202"}
+TRIPS = {"LS202"}
 CAUSE = "not_stepped"
 CONTRACT = Contract(sharded=True)
 
@@ -20,6 +20,10 @@ class Zero(DistributedDataParallel):
         everything, rank, world_size = list(parameters), dist.get_rank(), dist.get_world_size()
 
         class Sharded(cls):
+            def zero_grad(self, set_to_none=True):
+                for parameter in everything:
+                    parameter.grad = None if set_to_none or parameter.grad is None else parameter.grad.zero_()
+
             def step(self, closure=None):
                 super().step(closure)
                 for place, parameter in enumerate(everything):

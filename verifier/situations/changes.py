@@ -1,4 +1,4 @@
-"""Changes: a layer is frozen after the first of three steps. Followed, or refused; never ignored."""
+"""Changes: a layer is frozen after the first of two steps. Followed, or refused; never ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unused parameters: each rank's samples take one of two branches, in turn; one parameter is used by nobody.
+"""Unused parameters: each rank's samples take one of the branches, in turn; one parameter is used by nobody.
 
 Two steps, because torch's DDP says so only at the second forward (its first step is silently wrong); with weight decay,
 because a gradient of zeros is not the same as none.

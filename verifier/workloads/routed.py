@@ -1,8 +1,9 @@
 """Routed: samples choose which branch they take, so that a rank may not use a parameter that others use.
 
 Every rank's samples all take the branch of that rank's turn, so each branch is used by some ranks only, in each step by
-others; ``never`` is used by nobody, as a head that this task does not train. In exact arithmetic, in float64: the
-single process, which sees all samples, uses all branches, and its gradient of ``never`` is None.
+others, and the last by nobody before the second step: who makes a list of what is used in the first misses it.
+``never`` is used by nobody at all, as a head that this task does not train. In exact arithmetic, in float64: the single
+process, which sees all samples, uses all branches that any rank does, and its gradient of ``never`` is None.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class RoutedModel(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.inlet = nn.Linear(6, 6)
-        self.branches = nn.ModuleList(nn.Linear(6, 6) for _ in range(2))
+        self.branches = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
         self.never = nn.Linear(6, 6)
         self.outlet = nn.Linear(6, 3)
         for parameter in self.parameters():
@@ -44,7 +45,7 @@ class Routed(Workload):
         inputs = torch.randint(-2, 3, (rows, 6), generator=generator).double()
         rank = torch.arange(rows) // (rows // self.scenario.world_size)
         targets = torch.randint(-2, 3, (rows, 3), generator=generator).double()
-        return inputs, (rank + step) % 2, targets
+        return inputs, (rank + step) % (3 if step else 2), targets
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (output * target).sum() * self.scenario.world_size / len(target)
