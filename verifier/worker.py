@@ -7,7 +7,6 @@ single process does beside it is in ``reference``.
 
 from __future__ import annotations
 
-import math
 import time
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -24,6 +23,7 @@ from verifier import fault as faults
 from verifier import workload as workloads
 from verifier.journal import Journal, rng_digest
 from verifier.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
+from verifier.loss_scale import LossScale
 from verifier.observer import Observer
 from verifier.recording import claims
 from verifier.reference import attach_tags, casting, describe, seed_streams, seed_torch
@@ -40,7 +40,7 @@ class Subject:
         self.workload = workloads.load(scenario)
         seed_torch(scenario.seed if scenario.same_start else scenario.seed + 1 + rank)
         self.model = self.workload.model(rank)
-        self._loss_scale = 1.0
+        self.loss_scale = LossScale(journal, scenario.world_size, self._loss_scaled)
         self.tags = attach_tags(scenario, self.model, rank) if scenario.tagged else None
         describe(journal, self.model, self.workload)
         if not scenario.same_start:
@@ -218,7 +218,7 @@ class Subject:
         *inputs, target = self.workload.micro_batch(step, micro, self.rank)
         self._phase("forward", micro, quiet=quiet)
         saw = partial(self._saw, step, micro)
-        with self.workload.watching(saw), casting(self.scenario):
+        with self.workload.watching(saw), casting(self.scenario), self.loss_scale.watching(type(self.model)):
             output = self.driver.forward(*inputs)
         if not isinstance(output, torch.Tensor):
             raise TypeError(f"the wrapped model returned a {type(output).__name__}; the model itself returns a Tensor")
@@ -226,20 +226,17 @@ class Subject:
             self._record("weight", -1)  # what the first forward used: the latest moment to be equal
         elif self._weights_late:
             self._record_late(step - 1)
-        loss = self.workload.loss(output, target) / self.scenario.num_micro_batches
-        if loss.requires_grad:
-            loss.register_hook(self._loss_reached)
+
+        def loss_of(output: torch.Tensor) -> torch.Tensor:
+            return self.workload.loss(output, target) / self.scenario.num_micro_batches
+
+        loss = loss_of(output)
+        self.loss_scale.follow(loss, loss_of)
         return loss
 
-    def _loss_reached(self, gradient: torch.Tensor) -> None:
-        """A backward passes the loss: what it begins with is what the strategy has multiplied the loss by."""
-        scale, share = float(gradient), 1 / self.scenario.world_size
-        scale = share if abs(scale - share) < 1e-6 * share else scale
-        if math.isfinite(scale) and scale != self._loss_scale:
-            self._loss_scale = scale
-            self.journal.note("loss_scale", scale)
-            if self.tags is not None:
-                self.tags.scale = scale
+    def _loss_scaled(self, factor: float) -> None:
+        if self.tags is not None:
+            self.tags.scale = factor
 
     def _saw(self, step: int, micro: int, name: str, buffer: torch.Tensor) -> None:
         if micro == 0:  # a synchronised step's first forward; what later ones see depends on no_sync

@@ -1,0 +1,83 @@
+"""What a strategy multiplies the loss by, or the gradient of the model's output: followed, so that tags can follow.
+
+Special here: it is read where a backward enters the *bare* model, behind whatever a wrapper has hung on its output.
+What is scaled later, at a parameter, belongs to the reduction, and is judged. Dividing by W before the backward and
+summing afterwards is right; gradients that are replaced by tags have to be divided, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
+
+from verifier.journal import Journal
+
+SAME = 1e-6
+
+
+class LossScale:
+    """Follows the factor of one rank's replica; ``tell`` is told of each new one."""
+
+    def __init__(self, journal: Journal, world_size: int, tell: Callable[[float], None]) -> None:
+        self._journal, self._world_size, self._tell = journal, world_size, tell
+        self._factor = 1.0
+        self._outputs: list[Any] = []
+
+    @contextmanager
+    def watching(self, kind: type[nn.Module]) -> Iterator[None]:
+        """While inside, outputs of modules of the bare model's class are kept: of a wrapper's copies, too."""
+        self._outputs.clear()
+
+        def keep(module: nn.Module, inputs: Any, output: Any) -> None:
+            if isinstance(module, kind):
+                self._outputs.append(output)
+
+        handle = register_module_forward_hook(keep)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def follow(self, loss: torch.Tensor, loss_of: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """``loss``: what the backward will begin with; ``loss_of``: how it is made of the bare model's output."""
+        if not loss.requires_grad:
+            return
+        loss.register_hook(self._reached_loss)
+        outputs, self._outputs = self._outputs, []
+        if len(outputs) != 1 or getattr(outputs[0], "grad_fn", None) is None or not outputs[0].is_floating_point():
+            return  # cut in pieces, or of another kind: the loss has to do
+        bare = outputs[0].detach().requires_grad_()
+        with torch.enable_grad():
+            (expected,) = torch.autograd.grad(loss_of(bare), bare)
+        # After all hooks of the tensor itself, the wrapper's included.
+        outputs[0].grad_fn.register_prehook(partial(self._reached_model, expected))
+
+    def _reached_loss(self, gradient: torch.Tensor) -> None:
+        self._set(float(gradient))
+
+    def _reached_model(self, expected: torch.Tensor, gradients: tuple[torch.Tensor | None, ...]) -> None:
+        gradient = gradients[0]
+        if gradient is None or gradient.shape != expected.shape:
+            return
+        place = int(expected.abs().argmax())
+        largest = float(expected.reshape(-1)[place])
+        factor = float(gradient.reshape(-1)[place]) / largest if largest else 0.0
+        near = max(SAME, 2 * torch.finfo(expected.dtype).eps)
+        if factor and torch.allclose(gradient, expected * factor, rtol=near, atol=near * abs(largest * factor)):
+            self._set(factor, near)
+
+    def _set(self, factor: float, near: float = SAME) -> None:
+        for exact in (1.0, 1 / self._world_size):
+            if abs(factor - exact) < near * exact:
+                factor = exact
+        if math.isfinite(factor) and factor != self._factor:
+            self._factor = factor
+            self._journal.note("loss_scale", factor)
+            self._tell(factor)
