@@ -36,9 +36,9 @@ def takes(method: Any, num_arguments: int) -> bool:
 
 
 def that_a_loop_may_call(owner: Any) -> list[str]:
-    """Public methods of ``owner``'s class, not torch's, whose names sound like a part of a training step."""
-    torchs = {name for kind in type(owner).__mro__ if kind.__module__.split(".")[0] == "torch" for name in vars(kind)}
-    known = torchs | set(dir(nn.Module))
+    """Public methods of ``owner``'s own class, not torch's or ours, that sound like a part of a training step."""
+    bases = (kind for kind in type(owner).__mro__ if kind.__module__.split(".")[0] in ("torch", "ddp_core"))
+    known = {name for kind in bases for name in vars(kind)} | set(dir(nn.Module))
     methods = (name for name in dir(type(owner)) if name not in known and callable(getattr(type(owner), name, None)))
     return [n for n in methods if _SOUNDS_LIKE_A_LOOPS.search(n) and not _NO_PART_OF_A_STEP.search(n)]
 

@@ -10,7 +10,7 @@ from verifier.diagnosis import CONSEQUENCES, SEEN_ONLY
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 
-ABSENT = "absent"
+NO_MAJORITY = " (no majority: the lowest rank is taken as the standard)"
 
 
 def compare_across_ranks(
@@ -34,18 +34,12 @@ def compare_across_ranks(
         return findings
     held = {rank.rank: rank.named(what, step) for rank in recording.ranks}
     names = list(dict.fromkeys(name for tensors in held.values() for name in tensors))
-    if not names and recording.complete:
-        findings.not_claimed = f"there is no {what.replace('_', ' ')} to compare"
-    elif not names:
-        findings.blocked = f"no {what.replace('_', ' ')} was recorded for step {step}"
     for name in names:
-        digests = _digests(recording, held, name)
-        if spread:
-            digests = {rank: digest for rank, digest in digests.items() if digest != ABSENT}
+        digests = _digests(recording, held, name, without_absent=spread)
         findings.comparisons += len(digests) - 1
         odd, majority = odd_ones_out(digests)
         standard = next(rank for rank in digests if rank not in odd)
-        among = "" if majority else " (no majority: the lowest rank is taken as the standard)"
+        among = "" if majority else NO_MAJORITY
         findings.failures += [
             Failure(
                 scenario=recording.scenario.name,
@@ -61,13 +55,27 @@ def compare_across_ranks(
             )
             for rank in odd
         ]
-    if spread and names and recording.complete and not findings.comparisons:
-        findings.not_claimed = f"no {what.replace('_', ' ')} is on more than one rank"
+    if not findings.comparisons:
+        _say_why(findings, recording, what.replace("_", " "), step, bool(names), spread)
     return findings
 
 
-def _digests(recording: Recording, held: dict[int, dict[str, Tensor]], name: str) -> dict[int, str]:
-    """By rank; a rank that came to its end without this tensor counts as another value."""
+def _say_why(findings: Findings, recording: Recording, what: str, step: int, any_held: bool, spread: bool) -> None:
+    """Why nothing was compared."""
+    if not any_held and recording.complete:
+        findings.not_claimed = f"there is no {what} to compare"
+    elif not any_held:
+        findings.blocked = f"no {what} was recorded for step {step}"
+    elif spread and recording.complete:
+        findings.not_claimed = f"no {what} is on more than one rank"
+
+
+def _digests(
+    recording: Recording, held: dict[int, dict[str, Tensor]], name: str, *, without_absent: bool
+) -> dict[int, str]:
+    """By rank; a rank that came to its end without this tensor counts as another value, or not at all."""
     digests = {rank: tensors[name].digest for rank, tensors in held.items() if name in tensors}
+    if without_absent:
+        return digests
     ended = [rank.rank for rank in recording.ranks if rank.completed and rank.rank not in digests]
-    return digests | dict.fromkeys(ended, ABSENT)
+    return digests | dict.fromkeys(ended, "absent")

@@ -26,7 +26,9 @@ from ddp_core.drivers.function import FunctionDriver
 from ddp_core.strategy import Contract
 from verifier import catalogue
 from verifier.errors import OurFault
+from verifier.recording import claims
 from verifier.request import Builtin, FromFile, Imported, Source, StrategyRef
+from verifier.scenario import Scenario
 
 MOST_NAMES = 20
 FEW_BUCKETS = 5  # a probe's small model spans about as many, and most of them hold several parameters
@@ -90,6 +92,16 @@ class LoadedStrategy:
         synced = driver.wraps_forward and not _runs_bare(driver)
         could = replace(self.contract, sync_buffers=synced, broadcasts_at_start=driver.could_broadcast)
         return replace(self, contract=could)
+
+    def not_claimed(self, scenario: Scenario) -> str | None:
+        """Why ``scenario`` is not for this strategy: it says that it does not do this, or does not say that it does."""
+        for claim in scenario.needs:
+            if claim in self.contract.disclaims:
+                return f"the strategy disclaims {claim}"
+        for claim in scenario.only_if_claimed:
+            if not claims(self.contract_dict(), claim):
+                return f"the strategy does not claim {claim}"
+        return None
 
     def contract_dict(self) -> dict[str, Any]:
         """The contract as JSON can hold it: sets as sorted lists."""

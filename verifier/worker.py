@@ -25,7 +25,6 @@ from verifier.journal import Journal, rng_digest
 from verifier.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
 from verifier.loss_scale import LossScale
 from verifier.observer import Observer
-from verifier.recording import claims
 from verifier.reference import attach_tags, casting, describe, seed_streams, seed_torch
 from verifier.resuming import resume
 from verifier.scenario import Scenario
@@ -71,7 +70,7 @@ class Subject:
 
     def _claimed(self, strategy: LoadedStrategy) -> bool:
         self.journal.note("contract", strategy.contract_dict())
-        reason = not_claimed(self.scenario, strategy)
+        reason = strategy.not_claimed(self.scenario)
         if reason is not None:
             self.journal.note("not_claimed", reason)
         return reason is None
@@ -218,11 +217,14 @@ class Subject:
         *inputs, target = self.workload.micro_batch(step, micro, self.rank)
         self._phase("forward", micro, quiet=quiet)
         saw = partial(self._saw, step, micro)
-        with self.workload.watching(saw), casting(self.scenario), self.loss_scale.watching(type(self.model)):
+        first = step == 0 and micro == 0
+        kind = type(self.model)
+        begin = workloads.entering(kind, self._forward_began) if first else nullcontext()
+        with begin, self.workload.watching(saw), casting(self.scenario), self.loss_scale.watching(kind):
             output = self.driver.forward(*inputs)
         if not isinstance(output, torch.Tensor):
             raise TypeError(f"the wrapped model returned a {type(output).__name__}; the model itself returns a Tensor")
-        if step == 0 and micro == 0:
+        if first:
             self._record("weight", -1)  # what the first forward used: the latest moment to be equal
         elif self._weights_late:
             self._record_late(step - 1)
@@ -233,6 +235,9 @@ class Subject:
         loss = loss_of(output)
         self.loss_scale.follow(loss, loss_of)
         return loss
+
+    def _forward_began(self) -> None:
+        self.journal.note("rng_forward", rng_digest())
 
     def _loss_scaled(self, factor: float) -> None:
         if self.tags is not None:
@@ -301,17 +306,6 @@ def own_optimizer(optimizer: Any, asked: type[torch.optim.Optimizer]) -> str | N
 
 class DeliberateError(Exception):
     """Raised by this file inside ``no_sync()``, to see what is left of it."""
-
-
-def not_claimed(scenario: Scenario, strategy: LoadedStrategy) -> str | None:
-    """Why ``scenario`` is not for this strategy: it says that it does not do this, or does not say that it does."""
-    for claim in scenario.needs:
-        if claim in strategy.contract.disclaims:
-            return f"the strategy disclaims {claim}"
-    for claim in scenario.only_if_claimed:
-        if not claims(strategy.contract_dict(), claim):
-            return f"the strategy does not claim {claim}"
-    return None
 
 
 if __name__ == "__main__":  # torchrun ... -m verifier.worker --scenario FILE --out DIR

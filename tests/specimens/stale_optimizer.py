@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-TRIPS = {"LS201", "LS202"}
+TRIPS = {"LS202"}
 CAUSE = "not_stepped"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-TRIPS = {"LS101", "LS201", "LS202"}
+TRIPS = {"LS101", "LS202"}
 CAUSE = "update_differs"
 
 

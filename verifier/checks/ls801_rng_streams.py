@@ -1,11 +1,12 @@
-"""Random streams stay apart: ranks that were seeded differently draw different numbers when training ends.
+"""Random streams stay apart: ranks that were seeded differently draw different numbers in a forward, and at the end.
 
 Claim: a strategy leaves torch's random numbers alone, or at least as different between ranks as it found them. Replicas
 that draw the same dropout masks and augmentations train on less than they seem to.
 
-Catches: ``torch.manual_seed(0)`` inside a wrapper, to make initial weights equal; a broadcast of the random state.
+Catches: ``torch.manual_seed(0)`` inside a wrapper, to make initial weights equal; a broadcast of the random state; a
+seed that is set around each forward and taken back.
 
-Blind to: numpy's and Python's random numbers, and to a device's; a seed that is set around each forward and taken back.
+Blind to: numpy's and Python's random numbers, and to a device's; a seed that is set only in later forwards.
 
 Seen in the wild: pytorch/pytorch#56488 (workers share a seed, augmentations are identical).
 
@@ -19,6 +20,9 @@ from verifier.check import Findings, check
 from verifier.recording import Recording
 from verifier.verdict import Failure
 
+# By the note in which a rank's journal has the state of its random numbers.
+MOMENTS = {"rng_forward": "begin the model's first forward", "rng_end": "end"}
+
 
 @check(when=lambda scenario: scenario.resume_after is None)
 def rng_streams(recording: Recording) -> Findings:
@@ -26,29 +30,43 @@ def rng_streams(recording: Recording) -> Findings:
     if recording.scenario.world_size == 1:
         findings.not_claimed = "one rank has no other to differ from"
         return findings
-    first: dict[str, int] = {}
     for rank in recording.ranks:
-        end = rank.notes.get("rng_end")
-        if end is None:
+        if rank.notes.get("rng_end") is None:
             findings.blocked = f"rank {rank.rank} did not come to its end"
+    for note, when in MOMENTS.items():
+        findings.failures += _same(recording, note, when, findings)
+        if findings.failures:
+            break
+    return findings
+
+
+def _same(recording: Recording, note: str, when: str, findings: Findings) -> list[Failure]:
+    """Ranks that have the state of one before them. What was not noted is not compared."""
+    first: dict[str, int] = {}
+    failures = []
+    for rank in recording.ranks:
+        state = rank.notes.get(note)
+        if state is None:
             continue
         findings.comparisons += 1
-        if end in first:
-            findings.failures.append(
+        if state in first:
+            other = first[state]
+            failures.append(
                 Failure(
                     scenario=recording.scenario.name,
                     rank=rank.rank,
                     expected="random numbers of its own",
-                    observed=f"the state of rank {first[end]}",
+                    observed=f"the state of rank {other}",
                     cause="same_random_numbers",
                     confidence=1.0,
-                    explanation=f"ranks {first[end]} and {rank.rank} were seeded differently, and end with the same "
+                    explanation=f"ranks {other} and {rank.rank} were seeded differently, and {when} with the same "
                     "state of torch's random numbers: the strategy has seeded them",
-                    hint="do not seed inside the strategy, or do it inside torch.random.fork_rng()",
+                    hint="do not seed inside the strategy, or do it inside torch.random.fork_rng(), and around the "
+                    "making of the model alone",
                 )
             )
-        first.setdefault(end, rank.rank)
-    return findings
+        first.setdefault(state, rank.rank)
+    return failures
 
 
 CHECK = rng_streams

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from itertools import groupby
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -71,11 +71,14 @@ def _table(checks: list[CheckResult]) -> Table:
 
 def _failed_check(check: CheckResult) -> list[RenderableType]:
     parts: list[RenderableType] = [Text(f"{check.code} {check.name}: {check.failed} of {check.comparisons}", "bold")]
-    for (cause, scenario), group in groupby(check.failures, key=lambda f: (f.cause, f.scenario)):
-        failures = list(group)
-        first = failures[0]
+    by_cause: dict[str | None, list[Failure]] = {}
+    for failure in check.failures:
+        by_cause.setdefault(failure.cause, []).append(failure)
+    for cause, failures in by_cause.items():
+        first, scenarios = failures[0], list(dict.fromkeys(failure.scenario for failure in failures))
         named = f"{cause} (confidence {first.confidence:g})" if cause else "no known pattern"
-        body = [Text(f"cause: {named}, in scenario {scenario}"), Text(_place(first)), Text(f"why: {first.explanation}")]
+        scenario = f"scenario{'s' if len(scenarios) > 1 else ''} {', '.join(scenarios)}"
+        body = [Text(f"cause: {named}, in {scenario}"), Text(_place(first)), Text(f"why: {first.explanation}")]
         if first.hint:
             body.append(Text(f"fix: {first.hint}"))
         if len(failures) > 1:
@@ -104,11 +107,16 @@ def _short(failure: Failure) -> str:
 
 
 def _refused(report: Report) -> list[RenderableType]:
-    return [
-        Text(f"\n{scenario.name}: refused, as it may: {scenario.refused}")
-        for scenario in report.scenarios
-        if scenario.refused is not None
-    ]
+    told = [(scenario.name, scenario.refused) for scenario in report.scenarios if scenario.refused is not None]
+    return [Text(f"\n{names}: refused, as it may: {message}") for message, names in _folded(told)]
+
+
+def _folded(told: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """(message, names of the scenarios that say it), each message once."""
+    by_message: dict[str, list[str]] = {}
+    for name, message in told:
+        by_message.setdefault(message, []).append(name)
+    return ((message, ", ".join(names)) for message, names in by_message.items())
 
 
 def _incomplete(report: Report) -> list[RenderableType]:
@@ -128,7 +136,9 @@ def _incomplete(report: Report) -> list[RenderableType]:
         shown = [rank.detail, rank.stack, rank.output and "it printed:\n" + rank.output.rstrip()[-2000:]]
         parts += [Padding(Text(text.rstrip()), (0, 0, 0, 2)) for text in shown if text]
     later = [problem for problem in report.problems if not problem.startswith(incomplete[0].name + ":")]
-    return [*parts, *([""] if later else []), *map(Text, later)]
+    parted = ((name, message) for name, _, message in (problem.partition(": ") for problem in later))
+    lines = [f"{names}: {message}" if message else names for message, names in _folded(parted)]
+    return [*parts, *([""] if lines else []), *map(Text, lines)]
 
 
 def _figures(scenario: ScenarioResult) -> list[RenderableType]:
