@@ -13,7 +13,7 @@ from torch import nn
 
 from ddp_core import Contract
 
-TRIPS = {"LS201"}
+TRIPS = {"LS201", "LS701"}
 CAUSE = "missing_average"
 CONTRACT = Contract(disclaims={"sparse_gradients"})
 
