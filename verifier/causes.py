@@ -34,6 +34,7 @@ MEANINGS = {
     "no_sync_not_restored": "after an exception has left no_sync(), ranks train on their own gradients",
     "optimizer_state_diverged": "momentum, or other state of the optimizer, is not the same on all ranks, though "
     "weights still are",
+    "replicas_diverged": "after the optimizer's step, one rank holds other bytes of a weight than the others",
     "stray_gradient": "the optimizer finds a gradient where the single process has none",
 }
 

@@ -99,7 +99,8 @@ def _missing_average(e: GradientEvidence) -> Cause | None:
         _sure_of_ranks(e),
         f"every element is {e.world_size} times what it should be, and there are {e.world_size} ranks: "
         "gradients were summed and not averaged",
-        "divide by the world size after the all-reduce, or use ReduceOp.AVG",
+        "divide by the world size after the all-reduce, or use ReduceOp.AVG; if the sum is meant, declare it: "
+        "Contract(average='sum')",
     )
 
 

@@ -103,6 +103,11 @@ def _compare_gradients(recording: Recording) -> Findings:
 def _temper(recording: Recording, step: int, failures: list[Failure]) -> None:
     """Where some parameters were averaged and others not, "summed" says what is seen, and no longer why."""
     assert recording.reference is not None
+    if contract_of(recording).get("average") == "sum":
+        for failure in failures:
+            if failure.cause == "averaged_twice":
+                failure.explanation += "; the strategy declares average='sum', and this is the mean"
+                failure.hint = "hand out the sum, or declare Contract(average='mean')"
     gradients = recording.reference.named("gradient", step)
     used = {name for name, tensor in gradients.items() if tensor.values is not None and tensor.values.any()}
     if used <= {failure.parameter for failure in failures}:

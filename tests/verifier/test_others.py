@@ -215,6 +215,31 @@ wrap = Engine
 CONTRACT = Contract(disclaims=UNSEEN | {"accumulation", "two_backwards"})
 """
 
+OWN_ORDER = """
+class Rotated(torch.nn.Module):
+    contract = Contract(sync_buffers=False, disclaims=UNSEEN)
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = same_start(module)
+
+    def forward(self, *inputs):
+        return self.module(*inputs)
+
+    def sync_gradients(self):
+        rank, size = dist.get_rank(), dist.get_world_size()
+        for p in self.module.parameters():
+            if p.grad is not None:
+                every = [torch.empty_like(p.grad) for _ in range(size)]
+                dist.all_gather(every, p.grad)
+                total = every[rank].clone()
+                for distance in range(1, size):
+                    total += every[(rank + distance) % size]
+                p.grad = total / size
+
+wrap = Rotated
+"""
+
 SUM = "\nDIVISOR = lambda: 1\n"
 NO_BROADCAST = "\nParted.start = staticmethod(lambda model: model)\n"
 IN_STEP = {"in_step": REDUCES_IN_STEP, "and_updates": REDUCES_AND_UPDATES, "to_owners": REDUCES_TO_OWNERS}
@@ -275,3 +300,11 @@ def test_a_loss_that_was_divided_before_makes_a_sum_right(verify, world_size):
     assert not failed(report), report.summary
     assert next(check for check in report.checks if check.code == "LS201").verdict == "pass"
     assert "LS201" in failed(verify(LOSS_DIVIDED.replace("SHARES = dist.get_world_size()", "SHARES = 1"), **asked))
+
+
+def test_sums_in_orders_of_their_own_are_told_from_wrong_gradients(verify):
+    report = verify(OWN_ORDER, world_size=3, workloads=["layers"])
+    assert failed(report) == {"LS101"}
+    (weights,) = [check for check in report.checks if check.code == "LS101"]
+    assert "in an order of its own" in weights.failures[0].explanation
+    assert "all_reduce" in weights.failures[0].hint

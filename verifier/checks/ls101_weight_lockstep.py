@@ -24,6 +24,8 @@ from verifier.diagnosis import SEEN_ONLY
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 
+ROUNDINGS = 8  # of the largest element
+
 
 @check
 def weight_lockstep(recording: Recording) -> Findings:
@@ -68,6 +70,7 @@ def _failure(
         index = [int(i) for i in np.unravel_index(flat, mine.shape)]
         expected, observed = repr(theirs.flat[flat].item()), repr(mine.flat[flat].item())
     among = "" if majority else " (no majority: rank 0 is taken as the standard)"
+    behind, hint = _behind(recording, step, name, rank, standard)
     return Failure(
         scenario=recording.scenario.name,
         step=step,
@@ -78,9 +81,37 @@ def _failure(
         observed=observed,
         cause="replicas_diverged",
         confidence=SEEN_ONLY,
-        explanation=f"after step {step} rank {rank} holds other bytes of {name} than rank {standard}{among}",
-        hint="see LS201 for the gradient behind it, and LS001 for the start",
+        explanation=f"after step {step} rank {rank} holds other bytes of {name} than rank {standard}{among}{behind}",
+        hint=hint,
     )
+
+
+def _behind(recording: Recording, step: int, name: str, rank: int, standard: int) -> tuple[str, str]:
+    """What the two ranks' gradients of this step tell of the difference, and what to do about it."""
+    mine, theirs = (recording.ranks[r].tensor("gradient", step, name) for r in (rank, standard))
+    if step < 0 or mine is None or theirs is None or mine.values is None or theirs.values is None:
+        return "", "see LS201 for the gradient behind it, and LS001 for the start"
+    if mine.digest == theirs.digest:
+        return (
+            "; their gradients are the same, so it is the step that differs",
+            "give every rank the same optimizer, state, learning rate and weights to begin with: see LS103, LS202",
+        )
+    if mine.values.shape == theirs.values.shape and _by_rounding(mine, theirs):
+        return (
+            "; their gradients differ by roundings only: each rank has added them up in an order of its own",
+            "reduce once for all ranks (all_reduce), or add in the order of ranks on every rank",
+        )
+    return "", "see LS201 for the gradient behind it, and LS001 for the start"
+
+
+def _by_rounding(mine: Tensor, theirs: Tensor) -> bool:
+    assert mine.values is not None
+    assert theirs.values is not None
+    if theirs.values.dtype.kind not in "fc":
+        return False
+    unit = 2.0**-7 if theirs.dtype == "bfloat16" else float(np.finfo(theirs.values.dtype).eps)
+    scale = float(np.abs(theirs.values).max(initial=0.0))
+    return bool(np.abs(mine.values - theirs.values).max(initial=0.0) <= ROUNDINGS * unit * scale)
 
 
 CHECK = weight_lockstep
