@@ -39,7 +39,7 @@ LINGER_S = 2.0
 def play(scenarios: Sequence[Scenario], rank: int, store: dist.Store, folders: Sequence[Path]) -> None:
     """Be rank ``rank`` in each scenario; stop after one that not all ranks completed, or that left something behind."""
     first = scenarios[0]
-    dist.init_process_group(first.backend, store=store, rank=rank, world_size=first.world_size)
+    _join(first, rank, store)
     before = _process_wide() if len(scenarios) > 1 else None
     for number, (scenario, folder) in enumerate(zip(scenarios, folders, strict=True)):
         if number:
@@ -60,7 +60,7 @@ def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path, *, 
     journal.note("pid", os.getpid())
     try:
         if not joined:
-            dist.init_process_group(scenario.backend, store=store, rank=rank, world_size=scenario.world_size)
+            _join(scenario, rank, store)
         delay = Delay(scenario.seed, rank, scenario.world_size, scenario.delay_ms) if scenario.delay_ms else None
         observer = Observer(
             journal, folder / "board", poison=scenario.poison, keep_payloads=scenario.tagged, delay=delay
@@ -73,6 +73,17 @@ def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path, *, 
     except StrategyError as error:
         journal.outcome("raised", error.detail, when=error.when, error=error.kind)
         return False
+
+
+def _join(scenario: Scenario, rank: int, store: dist.Store) -> None:
+    """Connect to all others, and begin when all are connected: a rank whose strategy raises at once, or ends its
+    process, would otherwise be gone while another still connects to it, and that would look like a failure of ours.
+    """
+    dist.init_process_group(scenario.backend, store=store, rank=rank, world_size=scenario.world_size)
+    if store.add("lockstep/joined", 1) == scenario.world_size:
+        store.set("lockstep/all_joined", "1")
+    else:
+        store.wait(["lockstep/all_joined"])
 
 
 def leave_together(store: dist.Store, world_size: int) -> bool:

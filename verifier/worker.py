@@ -21,6 +21,7 @@ from ddp_core.driver import Driver, drive
 from ddp_core.methods import that_a_loop_may_call
 from verifier import fault as faults
 from verifier import workload as workloads
+from verifier.arguments import filled
 from verifier.journal import Journal, rng_digest
 from verifier.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
 from verifier.loss_scale import LossScale
@@ -48,8 +49,8 @@ class Subject:
 
     def run(self) -> None:
         size = sum(parameter.numel() * parameter.element_size() for parameter in self.model.parameters())
-        cap = small_bucket_cap_mb(size) if self.scenario.small_buckets else None
-        strategy = load_strategy(self.scenario.strategy, self.folder, bucket_cap_mb=cap)
+        self._bucket_cap_mb = small_bucket_cap_mb(size) if self.scenario.small_buckets else None
+        strategy = load_strategy(self.scenario.strategy, self.folder, bucket_cap_mb=self._bucket_cap_mb)
         if not self._claimed(strategy):
             return
         seed_streams(self.scenario, self.rank)
@@ -135,7 +136,7 @@ class Subject:
 
     def wrap(self, strategy: LoadedStrategy, model: nn.Module) -> Driver:
         def wrap(model: nn.Module) -> Any:
-            return strategy.wrap(model, **strategy.options)
+            return strategy.wrap(model, **filled(strategy.wrap, strategy.options, model, self._bucket_cap_mb))
 
         try:
             if self.scenario.fault is None:

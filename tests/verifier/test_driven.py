@@ -96,6 +96,23 @@ class wrap(Driver):
 """
 
 
+ASKS_FOR_MORE = """
+class wrap(Base):
+    def __init__(self, module, rank, bucket_size_mb, *, process_group, broadcast=True):
+        super().__init__(module)
+        assert (rank, process_group, broadcast) == (dist.get_rank(), dist.group.WORLD, True)
+        assert 0 < bucket_size_mb <= 25
+
+    def sync_gradients(self):
+        mean(self.module)
+"""
+
+ASKS_FOR_TOO_MUCH = """
+def wrap(model, rank, optimizer):
+    return Base(model)
+"""
+
+
 @pytest.fixture
 def verify(lockstep, tmp_path):
     def run(body, attribute="wrap"):
@@ -132,6 +149,16 @@ def test_a_function_beside_the_model_is_a_strategy(verify):
 def test_the_example_is_right(lockstep):
     report = lockstep.verify(f"{ROOT / 'examples' / 'my_driver.py'}:MyDriver", world_size=2)
     report.assert_pass()
+
+
+def test_arguments_whose_names_say_what_they_are(verify):
+    verify(ASKS_FOR_MORE).assert_pass()
+
+
+def test_other_arguments_are_asked_for(verify):
+    report = verify(ASKS_FOR_TOO_MUCH)
+    assert report.verdict == "unknown"
+    assert "wrap() wants optimizer besides the model: give it by --option optimizer=VALUE" in report.summary
 
 
 def test_a_sum_is_found_in_each_style(verify):

@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from ddp_core.comm import Comm
 from ddp_core.driver import Driver, drive
+from verifier.arguments import filled
 from verifier.lab.workloads import LabWorkload, workload
 from verifier.loading import load_strategy
 from verifier.request import StrategyRef
@@ -62,6 +63,7 @@ class Replica:
         options = dict(loaded.options)
         if alone:
             options |= self._alone(loaded.wrap)
+        options = filled(loaded.wrap, options, self.model, None)
         return drive(loaded.wrap(self.model, **options), self.model, companions=loaded.companions)
 
     def _alone(self, wrap: Callable[..., Any]) -> dict[str, Any]:
