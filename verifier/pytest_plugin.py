@@ -9,6 +9,7 @@ and not for importing torch.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +22,15 @@ if TYPE_CHECKING:
 
 
 class Lockstep:
-    """What the fixture gives: ``verify`` with a warm launcher; recordings go to the test's own folder."""
+    """What the fixture gives: ``verify`` with a warm launcher; recordings go to the test's own folder.
+
+    They can be large, and pytest keeps those of three runs: what passed is removed when the test ends, unless ``out``
+    was given.
+    """
 
     def __init__(self, launcher: Launcher, folder: Path) -> None:
         self.launcher, self.folder, self._count = launcher, folder, 0
+        self._passed: list[Path] = []
 
     def verify(self, strategy: Any, *, out: Path | None = None, **settings: Any) -> Report:
         """As ``verifier.verify``; the profile is ``quick`` unless given."""
@@ -35,7 +41,16 @@ class Lockstep:
         self._count += 1
         settings.setdefault("profile", "quick")
         request = Request(strategy=parse_strategy(strategy, settings.pop("options", {})), **settings)
-        return engine.run(request, out or self.folder / f"lockstep-{self._count}", launcher=self.launcher)
+        own = self.folder / f"lockstep-{self._count}"
+        report = engine.run(request, out or own, launcher=self.launcher)
+        if out is None and report.verdict == "pass":
+            self._passed.append(own)
+        return report
+
+    def clear(self) -> None:
+        """Remove the recordings of what passed."""
+        for folder in self._passed:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +63,8 @@ def lockstep_launcher() -> Iterator[Launcher]:
 
 
 @pytest.fixture
-def lockstep(lockstep_launcher: Launcher, tmp_path: Path) -> Lockstep:
+def lockstep(lockstep_launcher: Launcher, tmp_path: Path) -> Iterator[Lockstep]:
     """Verify strategies from a test: ``lockstep.verify(my_wrap, world_size=2).assert_pass()``."""
-    return Lockstep(lockstep_launcher, tmp_path)
+    mine = Lockstep(lockstep_launcher, tmp_path)
+    yield mine
+    mine.clear()
