@@ -6,23 +6,25 @@ verdict stays. What is taken back is the certainty about the reason, and the met
 
 from __future__ import annotations
 
-from verifier.recording import REDUCTIONS, Recording
+from verifier.recording import Recording
 from verifier.verdict import Failure
 
 MAYBE = 0.5
+AFTER_FORWARD = ("backward", "before_step", "step")
 
 
 def temper(recording: Recording, step: int, failures: list[Failure]) -> None:
     """Lower the confidence of ``not_synchronised`` where a wrapper's own methods were left to a loop that did not know
     them, and say so."""
     methods = recording.ranks[0].notes.get("uncalled")
-    if not methods or any(c.op in REDUCTIONS for rank in recording.ranks for c in rank.collectives if c.step == step):
+    issued = (c for rank in recording.ranks for c in rank.collectives)
+    if not methods or any(c.step == step and c.phase in AFTER_FORWARD for c in issued):
         return
     names = ", ".join(f"{name}()" for name in methods)
     for failure in failures:
         if failure.cause == "not_synchronised":
             failure.confidence = MAYBE
-            failure.explanation += f"; no gradient was reduced at all, and nobody called its method(s) {names}"
+            failure.explanation += f"; no collective followed the forward, and the loop knows nothing of {names}"
             failure.hint = (
                 "if the training loop has to call one of them, say so: a subclass of ddp_core.Driver whose "
                 "before_step() or backward(loss) calls it (docs/driving.md), or one of the styles of --driver"
