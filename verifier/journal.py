@@ -17,6 +17,7 @@ import torch
 import xxhash
 
 from verifier.appending import AppendedFile
+from verifier.ramps import packed
 
 _T = torch.Tensor
 _detach, _to, _contiguous, _reshape = _T.detach, _T.to, _T.contiguous, _T.reshape
@@ -66,7 +67,7 @@ class Journal:
             dtype=dtype_name(tensor),
             shape=list(part.shape),
             digest=digest,
-            blob=self.blob(data) if keep else None,
+            blob=self.blob(data, part.dtype) if keep else None,
         )
 
     def holds(self, what: str, step: int) -> bool:
@@ -78,8 +79,11 @@ class Journal:
         held = {name: digest for (w, s, name), digest in self._digests.items() if (w, s) == (what, before)}
         return any(self._digests.get((what, after, name)) != digest for name, digest in held.items())
 
-    def blob(self, data: memoryview) -> list[int]:
-        """Append ``data``; return where it is, as [offset, size in bytes]."""
+    def blob(self, data: memoryview, dtype: torch.dtype) -> list[int | str]:
+        """Append ``data``; return where it is, as [offset, size in bytes], and "ramps" where it is kept as those."""
+        ramps = packed(data) if dtype is torch.float64 else None
+        if ramps is not None:
+            return [self._blobs.append(ramps), len(ramps), "ramps"]
         return [self._blobs.append(data), len(data)]
 
 

@@ -204,11 +204,11 @@ class Observer:
             )
         return seq
 
-    def _payload(self, call: Call) -> list[int] | None:
+    def _payload(self, call: Call) -> list[int | str] | None:
         if not (self.keep_payloads and self.phase != "wrap" and _as_numbers(call.brought)) or call.tag is not None:
             return None
-        parts = [self.journal.blob(tensor_bytes(t)) for t in call.brought]
-        return [parts[0][0], sum(size for _, size in parts)]
+        parts = [tensor_bytes(t) for t in call.brought]
+        return self.journal.blob(parts[0] if len(parts) == 1 else memoryview(b"".join(parts)), call.brought[0].dtype)
 
     def _keep(self, work: ObservedWork, group: ProcessGroup) -> None:
         with self._lock:

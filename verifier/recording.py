@@ -14,7 +14,8 @@ laptop.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from verifier import lines, sharding
+from verifier.ramps import unpacked
 from verifier.scenario import Scenario
 
 REDUCTIONS = frozenset(
@@ -35,6 +37,7 @@ REDUCTIONS = frozenset(
         "reduce_scatter_tensor_coalesced_",
     }
 )
+Contents = np.ndarray | bytes  # numbers, or what they are as ramps
 CHANGED = "This rank's recording was written to, or cut, by something other than the verifier: nothing follows from it."
 SENDS, RECEIVES = frozenset({"send"}), frozenset({"recv_", "recv_any_source_"})
 
@@ -49,8 +52,13 @@ class Tensor:
     dtype: str
     shape: tuple[int, ...]
     digest: str
-    values: np.ndarray | None  # numbers as float64-compatible numpy, shape as above; None: not kept
+    contents: Contents | None  # None: not kept
     shard: dict[str, list[int]] | None = None  # a part of a sharded tensor: the whole's shape, this part's offset
+
+    @property
+    def values(self) -> np.ndarray | None:
+        """Numbers as float64-compatible numpy, shape as above; None: not kept."""
+        return opened(self.contents, self.shape)
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,7 @@ class Collective:
     issued: float
     landed: float | None  # None: never waited for, or not by the end
     written_in_flight: bool  # a tensor was written to between issue and wait
-    payload: np.ndarray | None
+    contents: Contents | None
     ranks: tuple[int, ...] | None = None  # the group's members, in its own order
     shapes: tuple[tuple[int, ...], ...] = ()  # of the first tensors
     dense: bool = True  # all tensors are contiguous, none is sparse
@@ -87,6 +95,11 @@ class Collective:
     how: str | None = None  # waited, polled, future; failed: with an error; refused: not taken by the backend
     wait_began: float | None = None
     written: str | None = None  # what was written to in flight: input, output
+
+    @property
+    def payload(self) -> np.ndarray | None:
+        """What this rank brought, flat; None: not kept."""
+        return opened(self.contents, (self.numel,))
 
     @property
     def refused(self) -> bool:
@@ -228,7 +241,7 @@ def _read_rank(folder: Path, rank: int) -> RankRecording:
     for event in lines.events(written):
         kind = event.pop("kind")
         if kind == "tensor":
-            entry = Tensor(values=_values(store, event.pop("blob"), event["dtype"], event["shape"]), **event)
+            entry = Tensor(contents=_contents(store, event.pop("blob"), event["dtype"], event["shape"]), **event)
             found.tensors[entry.what, entry.step, entry.name] = entry
         elif kind == "collective":
             issued.append(event)
@@ -251,7 +264,7 @@ def _read_rank(folder: Path, rank: int) -> RankRecording:
 
 def _collective(store: np.ndarray, event: dict[str, Any], end: dict[str, Any]) -> Collective:
     """One collective from the line of its issue and that of its landing (empty: it never landed)."""
-    payload = _values(store, event.pop("blob"), event["dtype"], [event["numel"]])
+    contents = _contents(store, event.pop("blob"), event["dtype"], [event["numel"]])
     for name in ("ranks", "sends", "receives"):
         event[name] = None if event.get(name) is None else tuple(event[name])
     event["shapes"] = tuple(tuple(shape) for shape in event.get("shapes", ()))
@@ -259,7 +272,7 @@ def _collective(store: np.ndarray, event: dict[str, Any], end: dict[str, Any]) -
     if source is not None and event["ranks"] is not None:
         event["peer"] = event["ranks"][source]
     return Collective(
-        payload=payload,
+        contents=contents,
         landed=end.get("at"),
         written_in_flight=bool(written),
         how=how,
@@ -269,11 +282,23 @@ def _collective(store: np.ndarray, event: dict[str, Any], end: dict[str, Any]) -
     )
 
 
-def _values(store: np.ndarray, blob: list[int] | None, dtype: str, shape: list[int]) -> np.ndarray | None:
-    """The numbers behind a journal line: ``blob`` is [offset, size in bytes]; None if it is not all there."""
+def _contents(store: np.ndarray, blob: list[Any] | None, dtype: str, shape: list[int]) -> Contents | None:
+    """The numbers behind a journal line: ``blob`` is [offset, size in bytes], and "ramps" where it is that; None if it
+    is not all there.
+    """
     if blob is None or blob[0] + blob[1] > store.size:
         return None
     raw = store[blob[0] : blob[0] + blob[1]]
+    if len(blob) > 2:
+        return raw.tobytes()
     if dtype == "bfloat16":  # numpy has none: its bits are the upper half of a float32
         return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape)
     return raw.view(np.dtype(dtype)).reshape(shape)
+
+
+def opened(contents: Contents | None, shape: Sequence[int]) -> np.ndarray | None:
+    """The numbers in ``contents``. Ramps are laid out each time: together they may be more than fits into memory."""
+    if not isinstance(contents, bytes):
+        return contents
+    values = unpacked(contents, math.prod(shape))
+    return None if values is None else values.reshape(shape)

@@ -622,7 +622,7 @@ def test_no_deadlock(tmp_path):
 def call(seq, op="allreduce_", *, ranks=(0, 1), numel=4, landed=True, group="0", **fields):
     return Collective(
         seq=seq, op=op, group=group, phase="backward", step=0, dtype="float32", numel=numel, num_bytes=4 * numel,
-        reduce_op=None, root=None, issued=0.0, landed=1.0 if landed else None, written_in_flight=False, payload=None,
+        reduce_op=None, root=None, issued=0.0, landed=1.0 if landed else None, written_in_flight=False, contents=None,
         ranks=ranks, **fields,
     )  # fmt: skip
 

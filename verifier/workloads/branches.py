@@ -9,7 +9,8 @@ ranks: buckets of half the model each would then be ready in the same order ever
 
 Used with tagged gradients: the numbers of the forward pass do not matter. Scenarios choose how many branches there are
 and how wide they are: mistakes at the edges of a bucket of 25 MB, or with the hundredth parameter, need models of that
-size.
+size. Their weights go up by equal steps, as tags do, and so do the weights after a step by a power of two: what is
+recorded of 35 MB is then some kilobytes (``ramps``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import nn
 
 from verifier.workload import Workload
 
+STEP = 2.0**-22
 DIRECTIONS = ["north", "east", "south", "west"]
 
 
@@ -38,7 +40,7 @@ class Branches(Workload):
         turn, backwards = divmod(rank or 0, 2)
         order = names[turn % len(names) :] + names[: turn % len(names)]
         model = BranchModel(order[::-1] if backwards else order, self.width)
-        return model.double() if self.width > 6 or self.scenario.depth else model  # larger codes need more bits
+        return rising(model.double()) if self.width > 6 or self.scenario.depth else model  # large codes need more bits
 
     @property
     def width(self) -> int:
@@ -54,6 +56,17 @@ class Branches(Workload):
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (output - target).square().mean()
+
+
+def rising(model: nn.Module) -> nn.Module:
+    """Every element a step above the one before, over the whole model; the seed says where they begin."""
+    number = int(torch.randint(2**20, ()))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            codes = torch.arange(number, number + parameter.numel(), dtype=torch.float64)
+            parameter.copy_(codes.mul_(STEP).view(parameter.shape))
+            number += parameter.numel()
+    return model
 
 
 WORKLOAD = Branches
