@@ -6,13 +6,15 @@ update's.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from verifier.check import Findings
 from verifier.comparison import UNIT_ROUNDOFF, Difference, bound_exact, compare
 from verifier.equivalence import LOSSY_DRIFT, blocked_reference, contract_of, is_exact, is_lossy, own_steps
 from verifier.recording import RankRecording, Recording, Tensor
-from verifier.scenario import SGD_LR, SGD_MOMENTUM
+from verifier.scenario import SGD_LR, SGD_MOMENTUM, Scenario
 from verifier.verdict import Failure
 
 
@@ -177,21 +179,49 @@ def _explain_weight(recording: Recording, rank: RankRecording, step: int, name: 
             "hand the optimizer the parameters that are trained, and step on every rank",
             0.9,
         )
-    start = before.values if before is not None else None
-    if start is not None and after is not None and after.values is not None and wanted is not None:
-        with np.errstate(invalid="ignore"):  # weights that had not arrived are signalling NaNs
-            moved, due = after.values - start, (wanted.values if wanted.values is not None else start) - start
-        scale = max(float(np.abs(due).max(initial=0.0)), 1e-30)
-        if np.all(np.abs(moved - 2 * due) <= 1e-6 * scale) and step == 0:
-            return (
-                "stepped_twice",
-                f"the weights of {name} moved twice as far as they should in step {step}",
-                "step once: in the loop or in the strategy, not in both; or is the learning rate multiplied?",
-                0.9 if recording.scenario.world_size > 2 else 0.6,
-            )
+    if before is not None and after is not None and wanted is not None:
+        factor = _factor(before.values, after.values, wanted.values)
+        if factor is not None:
+            return _explain_factor(recording.scenario, step, name, factor)
     return (
         "update_differs",
         f"the gradient of {name} was right in step {step}, and the weights after the optimizer's step are not",
         "look at what happens between the gradient and the step: clipping, scaling, skipped steps, optimizer state",
         0.5,
+    )
+
+
+def _factor(start: np.ndarray | None, after: np.ndarray | None, wanted: np.ndarray | None) -> float | None:
+    """By how much every element moved further than it should have; None: by no one factor, or it cannot be told."""
+    if start is None or after is None or wanted is None or start.shape != wanted.shape:
+        return None
+    with np.errstate(invalid="ignore", divide="ignore"):  # weights that had not arrived are signalling NaNs
+        moved, due = after - start, wanted - start
+        told = np.abs(due) > 1e-3 * np.abs(due).max(initial=0.0)
+        factor = float(np.median(np.real(moved[told] / due[told]))) if np.count_nonzero(told) >= 4 else math.nan
+        alike = bool((np.abs(moved - factor * due) <= 1e-5 * np.abs(due).max(initial=0.0)).all())
+    return factor if alike and abs(factor - 1) > 1e-3 else None
+
+
+def _explain_factor(scenario: Scenario, step: int, name: str, factor: float) -> tuple[str, str, str, float]:
+    def is_about(number: float) -> bool:
+        return abs(factor - number) < 1e-4 * number
+
+    if step == 0 and scenario.optimizer == "sgd" and is_about(2 + SGD_MOMENTUM):
+        return (
+            "stepped_twice",
+            f"the weights of {name} moved {factor:.3g} times as far as they should in step {step}, as two steps with a "
+            f"momentum of {SGD_MOMENTUM:g} move them",
+            "step once: in the loop or in the strategy, not in both",
+            0.9,
+        )
+    size = scenario.world_size
+    known = {"the world size": size, "the root of the world size": size**0.5, "one over the world size": 1 / size}
+    of_size = next((f": {words}" for words, number in known.items() if is_about(number)), "")
+    return (
+        "update_scaled",
+        f"the gradient of {name} was right in step {step}, and its weights moved {factor:.3g} times as far as they "
+        f"should{of_size}",
+        "hand the optimizer the learning rate that the loop asks for; scale or clip no gradient inside step()",
+        0.9 if of_size else 0.6,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch.nn.parallel import DistributedDataParallel
 
 TRIPS = {"LS202"}
-CAUSE = "update_differs"
+CAUSE = "stepped_twice"
 
 
 class StepsToo(DistributedDataParallel):

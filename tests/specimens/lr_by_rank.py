@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 TRIPS = {"LS101", "LS202"}
-CAUSE = "update_differs"
+CAUSE = "update_scaled"
 
 
 class Scheduled(DistributedDataParallel):

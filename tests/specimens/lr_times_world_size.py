@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 TRIPS = {"LS202"}
-CAUSE = "update_differs"
+CAUSE = "update_scaled"
 
 
 class ScalesRate(DistributedDataParallel):
