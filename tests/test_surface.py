@@ -28,6 +28,7 @@ def test_command(command):
         "--option", "--fault", "--seed", "--delay", "--timeout", "--out", "--trust", "--format", "--output",
     ):  # fmt: skip
         assert flag in text, flag
+    assert command("--version").stdout == f"lockstep {ddp_core.__version__}\n"
     text = command("--help").stdout
     for name in (
         "verify", "judge", "list", "explain", "doctor", "simulate", "calibrate", "tune", "bench", "serve",

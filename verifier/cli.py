@@ -11,6 +11,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -37,6 +38,19 @@ app = typer.Typer(
     "what they do, and shows with evidence whether it is right, and if not where and why.",
     epilog="Exit codes: 0 pass, 1 fail, 2 wrong usage, 3 unknown or our own error.",
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"lockstep {metadata.version('lockstep-ddp')}")  # what torch it finds, 'lockstep doctor' tells
+        raise typer.Exit
+
+
+@app.callback()
+def _command(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print it")] = False,
+) -> None: ...
+
 
 Plural = Literal["strategies", "checks", "faults", "workloads", "launchers", "situations", "drivers"]
 
