@@ -19,6 +19,7 @@ from verifier import uncalled
 from verifier.check import Findings
 from verifier.comparison import bound_exact, bound_float64, bound_lossy, bound_of_mean, compare
 from verifier.inquiry import local_gradients, wrong_gradient
+from verifier.late_tags import tagged_too_late
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.verdict import Failure
 
@@ -50,6 +51,8 @@ def not_comparable(recording: Recording) -> str | None:
     """Why gradients cannot be compared with the single process's; None: they can."""
     if recording.scenario.tagged and not all(r.notes.get("tags_fired", True) for r in recording.ranks):
         return "the strategy trains copies of the parameters, which tags do not reach"
+    if reason := tagged_too_late(recording):
+        return reason
     lossy = contract_of(recording).get("lossy")
     if lossy and recording.scenario.tagged:
         return f"the strategy declares lossy={lossy!r}, and tags do not survive rounding"

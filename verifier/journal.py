@@ -115,6 +115,10 @@ def dtype_name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
+def digest(tensor: torch.Tensor) -> str:
+    return xxhash.xxh3_128_hexdigest(tensor_bytes(tensor))
+
+
 def rng_digest() -> str:
     """The state of torch's random numbers on the CPU."""
-    return xxhash.xxh3_128_hexdigest(tensor_bytes(torch.get_rng_state()))
+    return digest(torch.get_rng_state())

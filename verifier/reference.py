@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from verifier import workload as workloads
-from verifier.journal import Journal
+from verifier.journal import Journal, digest
 from verifier.scenario import Scenario
 from verifier.tags import TagBook
 from verifier.workload import Workload
@@ -118,10 +118,13 @@ class Tags:
 
     def __init__(self, book: TagBook, rank: int | None) -> None:
         self.book, self.rank, self.num_fired, self.scale = book, rank, 0, 1.0
+        self.arrived: dict[str, str] = {}  # digests of what came last and was replaced, where it was not zero
 
     def attach(self, name: str, parameter: nn.Parameter) -> None:
         def replace(gradient: torch.Tensor) -> torch.Tensor:
             self.num_fired += 1
+            if self.rank is not None and type(gradient) is torch.Tensor and gradient.any():
+                self.arrived[name] = digest(gradient)
             flat = self.book.mean(name) if self.rank is None else self.book.gradient(name, self.rank)
             flat = flat if self.scale == 1.0 else flat * self.scale
             return torch.from_numpy(flat).to(gradient).view(parameter.shape)

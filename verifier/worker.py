@@ -66,6 +66,7 @@ class Subject:
         self.journal.note("rng_end", rng_digest())
         if self.tags is not None:
             self.journal.note("tags_fired", self.tags.num_fired > 0)
+            self.journal.note("arrived", self.tags.arrived)
         if self.scenario.evaluate:
             self.journal.note("evaluation", self.workload.evaluate(self.model))
 

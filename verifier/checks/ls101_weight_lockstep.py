@@ -21,6 +21,7 @@ import numpy as np
 from verifier.check import Findings, check
 from verifier.comparison import odd_ones_out
 from verifier.diagnosis import SEEN_ONLY
+from verifier.late_tags import tagged_too_late
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 
@@ -32,6 +33,9 @@ def weight_lockstep(recording: Recording) -> Findings:
     findings = Findings()
     if recording.scenario.world_size == 1:
         findings.not_claimed = "one rank has no other to be in lockstep with"
+        return findings
+    if reason := tagged_too_late(recording):
+        findings.not_claimed = reason
         return findings
     for step in recording.steps():
         failures = [f for name in recording.parameter_names for f in _compare(recording, step, name, findings)]

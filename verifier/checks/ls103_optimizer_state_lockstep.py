@@ -19,6 +19,7 @@ from __future__ import annotations
 from verifier.agreement import compare_across_ranks
 from verifier.check import Findings, check
 from verifier.equivalence import contract_of
+from verifier.late_tags import tagged_too_late
 from verifier.recording import Recording
 
 
@@ -26,6 +27,8 @@ from verifier.recording import Recording
 def optimizer_state_lockstep(recording: Recording) -> Findings:
     if contract_of(recording).get("sharded"):
         return Findings(not_claimed="the strategy declares sharded=True: state is spread over the ranks")
+    if reason := tagged_too_late(recording):
+        return Findings(not_claimed=reason)
     weights = compare_across_ranks(
         recording,
         "weight",

@@ -1,0 +1,77 @@
+"""Averaged in an autograd node in front of the parameter: tags come too late for it, and the other scenarios judge."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from verifier.late_tags import REASON
+
+BODY = """
+import torch, torch.distributed as dist
+from ddp_core import Contract
+
+CONTRACT = Contract(supports=("accumulation", "state_dict"))  # not: unused parameters
+
+class Mean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, parameter):
+        return parameter.view_as(parameter)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        total = gradient.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return RESULT
+
+class wrap(torch.nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        for tensor in module.state_dict().values():
+            dist.broadcast(tensor, 0)
+
+    def forward(self, *inputs):
+        averaged = {name: Mean.apply(p) for name, p in self.module.named_parameters()}
+        return torch.func.functional_call(self.module, averaged, inputs)
+"""
+
+
+@pytest.fixture
+def verify(lockstep, tmp_path):
+    def run(result, **asked):
+        path = tmp_path / "mine.py"
+        path.write_text(BODY.replace("RESULT", result))
+        return lockstep.verify(f"{path}:wrap", workloads=["exact", "branches", "layers"], out=tmp_path / "out", **asked)
+
+    return run
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_a_mean_in_front_of_the_parameter_is_right(verify, world_size, tmp_path):
+    report = verify("total / dist.get_world_size()", world_size=world_size)
+    report.assert_pass()
+    verdicts = json.loads((tmp_path / "out" / "report.json").read_text())["checks"]
+    assert {v["code"]: v["verdict"] for v in verdicts}["LS201"] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("result", "cause"), [("total", "missing_average"), ("gradient", "not_synchronised"), ("total * 0.25", None)]
+)
+def test_what_is_wrong_there_is_found_without_tags(verify, result, cause):
+    report = verify(result, world_size=3)
+    assert report.verdict == "fail"
+    (found,) = [c for c in report.checks if c.code == "LS201"]
+    assert found.verdict == "fail"
+    if cause is not None:
+        assert found.failures[0].cause == cause
+
+
+def test_tags_alone_say_nothing_of_it(lockstep, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(BODY.replace("RESULT", "total"))
+    report = lockstep.verify(f"{path}:wrap", workloads=["branches"], world_size=2)
+    by_code = {check.code: check for check in report.checks}
+    assert not by_code["LS201"].claimed
+    assert by_code["LS201"].why == REASON

@@ -1,0 +1,22 @@
+"""Were gradients averaged before they were tagged? Then tags tell nothing of how they travelled.
+
+Special here: tags are put on at the parameter, the last place on a gradient's way that is sure to exist. A strategy may
+reduce in front of it, in an autograd node between the parameter and its use; what arrives is then the same on all
+ranks already, though each has data of its own, and tags would undo it. The scenarios without tags judge such a
+strategy: what is not claimed here cannot hide a mistake there.
+"""
+
+from __future__ import annotations
+
+from verifier.recording import Recording
+
+REASON = "gradients are the same on all ranks when they arrive at the parameters, where tags are put on: see the others"
+
+
+def tagged_too_late(recording: Recording) -> str | None:
+    """Why this recording's tags say nothing; None: they may, or there are none."""
+    if not recording.scenario.tagged or recording.scenario.world_size == 1:
+        return None
+    arrived = [rank.notes.get("arrived", {}) for rank in recording.ranks]  # digests by parameter, without those of 0
+    shared = set(arrived[0]).intersection(*arrived[1:])
+    return REASON if any(len({digests[name] for digests in arrived}) == 1 for name in shared) else None
