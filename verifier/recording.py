@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from verifier import lines, sharding
+from verifier.misuse import misused_in_flight
 from verifier.ramps import unpacked
 from verifier.scenario import Scenario
 
@@ -144,6 +145,10 @@ class RankRecording:
     def tensor(self, what: str, step: int, name: str) -> Tensor | None:
         return self.tensors.get((what, step, name))
 
+    def place_in_step(self, collective: Collective) -> int:
+        """How many collectives of its step this rank has issued before it."""
+        return sum(c.step == collective.step and c.seq < collective.seq for c in self.collectives)
+
     def named(self, what: str, step: int) -> dict[str, Tensor]:
         return {name: t for (w, s, name), t in self.tensors.items() if w == what and s == step}
 
@@ -182,7 +187,8 @@ class Recording:
     @cached_property
     def refused(self) -> str | None:
         """What the strategy said when it refused this scenario, as it may: every rank raised, at least one of them for
-        a reason of its own, and the contract does not claim what the scenario needs. None: it did not refuse.
+        a reason of its own, and the contract does not claim what the scenario needs; and none had touched before what
+        was in flight, whose marker may be all that was raised at. None: it did not refuse.
         """
         contract = self.ranks[0].notes.get("contract")  # absent: it was not even imported
         unclaimed = [need for need in self.scenario.needs if contract and not claims(contract, need)]
@@ -190,7 +196,9 @@ class Recording:
         if not unclaimed or not all(outcome.get("status") == "raised" for outcome in outcomes):
             return None
         own = [outcome for outcome in outcomes if outcome.get("error", "own") == "own"]
-        return last_words(str(own[0]["detail"])) if own else None
+        if not own or any(misused_in_flight(rank) for rank in self.ranks):
+            return None
+        return last_words(str(own[0]["detail"]))
 
     @cached_property
     def not_claimed(self) -> str | None:

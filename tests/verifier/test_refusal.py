@@ -64,3 +64,76 @@ def test_a_contract_of_another_type_is_said_to_be_one(verify, contract):
     report = verify(f"CONTRACT = {contract}", "return naive.wrap(model)")
     assert report.verdict == "unknown"
     assert "must be a ddp_core.Contract" in report.problems[0]
+
+
+SECOND_BACKWARD = """
+import torch, torch.distributed as dist
+
+class wrap(torch.nn.Module):
+    '''Asynchronous, parameter by parameter in a fixed order: right for one backward a step.'''
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        for tensor in module.state_dict().values():
+            dist.broadcast(tensor, 0)
+        self.order = [p for p in module.parameters() if p.requires_grad][::-1]
+        self.reset()
+        for p in self.order:
+            p.register_post_accumulate_grad_hook(self.arrived)
+
+    def reset(self):
+        self.ready, self.next, self.works = set(), 0, []
+
+    def arrived(self, p):
+        if p in self.ready:
+            {second}
+        self.ready.add(p)
+        while self.next < len(self.order) and self.order[self.next] in self.ready:
+            self.launch(self.order[self.next])
+            self.next += 1
+        {between}
+
+    def launch(self, p):
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+        self.works.append((dist.all_reduce(p.grad, async_op=True), p))
+
+    def forward(self, *inputs):
+        return self.module(*inputs)
+
+    def finish_gradient_synchronization(self):
+        for p in self.order[self.next:]:
+            self.launch(p)
+        for work, p in self.works:
+            work.wait()
+            p.grad /= dist.get_world_size()
+        self.reset()
+"""
+TAKES_ANOTHER = """if self.next == len(self.order):
+            self.next, self.ready = 0, set()"""
+
+
+def second_backward(lockstep, tmp_path, **parts):
+    path = tmp_path / "mine.py"
+    path.write_text(SECOND_BACKWARD.format(**parts))
+    return lockstep.verify(f"{path}:wrap", world_size=2, workloads=["exact", "llama"])
+
+
+def test_an_error_after_touching_what_is_in_flight_is_no_refusal(lockstep, tmp_path):
+    """Autograd adds a second micro-batch's gradient into the first's, which is being reduced: NaN, and torch raises."""
+    report = second_backward(lockstep, tmp_path, second="pass", between=TAKES_ANOTHER)
+    assert all(scenario.refused is None for scenario in report.scenarios)
+    found = {check.code: check for check in report.checks}
+    assert report.verdict == "fail"
+    assert found["LS401"].failures[0].cause == "written_in_flight"
+
+
+def test_a_refusal_in_the_second_backward_is_one(lockstep, tmp_path):
+    """When its hook is asked autograd has added to what is in flight already; nobody waits for it any more."""
+    report = second_backward(
+        lockstep, tmp_path, second="raise RuntimeError('one backward a step, please')", between=""
+    )
+    report.assert_pass()
+    realistic = next(scenario for scenario in report.scenarios if scenario.name == "realistic")
+    assert realistic.refused == "RuntimeError: one backward a step, please"

@@ -85,7 +85,7 @@ def _compare_pair(
             mine,
             expected=theirs.describe(),
             observed=mine.describe(),
-            explanation=f"collective {mine.seq} is {theirs.describe()} on rank {standard} "
+            explanation=f"the same collective is {theirs.describe()} on rank {standard} "
             f"and {mine.describe()} on rank {rank}",
         )
     if book is None or mine.op not in REDUCTIONS or mine.payload is None or theirs.payload is None:
@@ -105,8 +105,7 @@ def _compare_pair(
         expected=_list(their_parts),
         observed=_list(my_parts),
         cause="bucket_contents_differ",
-        explanation=f"collective {mine.seq} adds {here.describe()} of rank {rank} to {there.describe()} "
-        f"of rank {standard}",
+        explanation=f"a collective adds {here.describe()} of rank {rank} to {there.describe()} of rank {standard}",
         hint="fix what shares a bucket, and in which order, before the first backward; do not fill by arrival",
     )
 
@@ -128,7 +127,7 @@ def _compare_amounts(recording: Recording, row: dict[int, Collective], findings:
                     receiver,
                     expected=f"{sent} elements from rank {one}",
                     observed=f"room for {expected}",
-                    explanation=f"in collective {receiver.seq}, {receiver.op.strip('_')}, rank {one} sends {sent} "
+                    explanation=f"in this {receiver.op.strip('_')} rank {one} sends {sent} "
                     f"elements to rank {other}, which expects {expected}",
                     hint="agree on who sends how much before the exchange",
                 )
@@ -211,16 +210,12 @@ def _failure(
         scenario=recording.scenario.name,
         step=call.step if in_step else None,
         rank=rank,
-        bucket=_place_in_step(recording, rank, call) if in_step and placed else None,
+        bucket=recording.ranks[rank].place_in_step(call) if in_step and placed else None,
         cause=cause,
         confidence=1.0,
         hint=hint,
         **said,
     )
-
-
-def _place_in_step(recording: Recording, rank: int, collective: Collective) -> int:
-    return sum(c.step == collective.step and c.seq < collective.seq for c in recording.ranks[rank].collectives)
 
 
 def _first_clash(mine: list[Segment], theirs: list[Segment]) -> tuple[Segment, Segment] | None:

@@ -36,6 +36,7 @@ def in_flight(recording: Recording) -> Findings:
                         scenario=recording.scenario.name,
                         step=collective.step if collective.step >= 0 else None,
                         rank=rank.rank,
+                        bucket=rank.place_in_step(collective) if collective.step >= 0 else None,
                         expected="an untouched tensor",
                         observed="a write to it",
                         cause="written_in_flight",

@@ -45,7 +45,7 @@ def _failure(recording: Recording, rank: RankRecording, collective: Collective) 
         scenario=recording.scenario.name,
         step=collective.step,
         rank=rank.rank,
-        bucket=sum(c.step == collective.step and c.seq < collective.seq for c in rank.collectives),
+        bucket=rank.place_in_step(collective),
         expected="a wait before the step ends",
         observed="none" if collective.landed is None else "a later one",
         cause="unfinished_work",

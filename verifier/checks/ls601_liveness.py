@@ -205,7 +205,7 @@ def _failure(recording: Recording, standing: Standing, **said: Any) -> Failure:
     step = call.step if call is not None and call.step >= 0 else None
     place = None
     if call is not None and step is not None and standing.inside:
-        place = sum(c.step == step and c.seq < call.seq for c in recording.ranks[standing.rank].collectives)
+        place = recording.ranks[standing.rank].place_in_step(call)
     return Failure(
         scenario=recording.scenario.name, step=step, rank=standing.rank, bucket=place, confidence=1.0, **said
     )
