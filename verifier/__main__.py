@@ -28,6 +28,8 @@ def main() -> None:
         from verifier import cli
 
         cli.main(early)
+    except KeyboardInterrupt:  # while modules are imported: nothing has begun
+        sys.exit(128 + signal.SIGINT)
     finally:
         if early is not None:
             early.close()

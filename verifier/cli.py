@@ -124,8 +124,9 @@ def judge(
     from verifier import engine
 
     with usage_errors():
+        opt.check_output(output)
         report = engine.judge(run_dir)
-    deliver(report, format, output)
+        deliver(report, format, output)
     raise typer.Exit(EXIT_CODES[report.verdict])
 
 
@@ -136,8 +137,9 @@ def list_(what: Annotated[Plural, typer.Argument(help="which catalogue")]) -> No
     names = entries.names()
     shown = {n: f"{n[:5].upper()} {n[6:]}" for n in names} if what == "checks" else {n: n for n in names}
     width = max(map(len, shown.values()), default=0)
-    for name in names:
-        typer.echo(f"{shown[name]:<{width}}  {entries.summary(name)}")
+    with usage_errors():
+        for name in names:
+            typer.echo(f"{shown[name]:<{width}}  {entries.summary(name)}")
 
 
 @app.command()
@@ -188,13 +190,14 @@ def _started(request: Any, out: Path | None, output: Path | None) -> Iterator[tu
 
 
 def _run_all(request: Any, folder: Path, launcher: Any, tell: Any, format: opt.Format, output: Path | None) -> Any:
-    from verifier import engine, suite
+    from verifier import suite
+    from verifier.files import write_atomically
 
     reports = suite.run_all(request, folder, launcher=launcher, progress=tell)
     if format == "text" and output is None:
         Console(highlight=False, width=None if sys.stdout.isatty() else 140).print(suite.table(reports))
     elif output is not None:
-        engine.write_atomically(output, suite.render_all(reports, format))
+        write_atomically(output, suite.render_all(reports, format))
     else:
         sys.stdout.write(suite.render_all(reports, format))
     return suite.verdict_of(reports)

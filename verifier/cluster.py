@@ -42,6 +42,8 @@ def main(words: list[str] | None = None) -> int:
         parser.error(
             f"this scenario is for {scenario.world_size} ranks, and torchrun started {os.environ['WORLD_SIZE']}"
         )
+    if (journal := out / "subject" / f"rank{os.environ['RANK']}" / "journal.jsonl").exists():
+        parser.error(f"there is a recording in '{journal.parent}' already. Remove it, or give --out another.")
     be_rank(scenario, out)
     return 0
 

@@ -18,9 +18,10 @@ from typing import Any
 
 from verifier import catalogue
 from verifier.errors import UsageError
+from verifier.files import read_model, write_atomically
 from verifier.judging import load_checks, run_check
 from verifier.launcher import CONTAINING, Launcher, LaunchError
-from verifier.performance import Performance, write_atomically
+from verifier.performance import Performance
 from verifier.recording import Recording
 from verifier.report.build import build_report
 from verifier.report.model import Report
@@ -152,7 +153,7 @@ def judge(out_dir: Path, *, total_s: float | None = None) -> Report:
     request_file = out_dir / "request.json"
     if not request_file.is_file():
         raise UsageError(f"'{out_dir}' holds no run: there is no request.json in it. Give a folder made by --out.")
-    request = Request.model_validate_json(request_file.read_text(encoding="utf-8"))
+    request = read_model(Request, request_file)
     begun = time.monotonic()
     scenarios = _planned(request)
     recordings = list(_load(out_dir, scenarios))

@@ -24,7 +24,7 @@ class UnknownName(UsageError):
 
     def __init__(self, kind: str, name: str, valid: Iterable[str]) -> None:
         names = sorted(valid)
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.3)
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.55)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         super().__init__(f"There is no {kind} '{name}'.{hint} Valid names: {', '.join(names)}.")
         self.kind, self.name, self.valid, self.nearest = kind, name, names, near[0] if near else None

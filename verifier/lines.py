@@ -45,14 +45,25 @@ def outcomes(folder: Path, world_size: int) -> list[dict[str, Any]]:
     found = []
     for rank in range(world_size):
         journal = folder / "subject" / f"rank{rank}" / "journal.jsonl"
-        written = of(journal)
-        begin = written.rfind(b'{"kind": "outcome"')
-        found.append(events(written[begin:].partition(b"\n")[0] + b"\n")[:1] if begin >= 0 else [])
-    return [words[0] if words else {} for words in found]
+        found.append(outcome_in(of(journal)) or {})
+    return found
+
+
+def outcome_in(written: bytes) -> dict[str, Any] | None:
+    """How the rank says that it ended; None: it did not come to say it."""
+    begin = written.rfind(b'{"kind": "outcome"')
+    words = events(written[begin:].partition(b"\n")[0] + b"\n") if begin >= 0 else []
+    return words[0] if words else None
 
 
 def intact(written: bytes, blobs: memoryview, seals: dict[str, Any]) -> bool:
     """Has nobody but its rank written this recording? Only collectives may still land after the last word."""
+    with suppress(LookupError, ValueError, TypeError):  # what seals and lines cannot be, somebody else wrote
+        return _intact(written, blobs, seals)
+    return False
+
+
+def _intact(written: bytes, blobs: memoryview, seals: dict[str, Any]) -> bool:
     ends = {name: seals[name][0] if name in seals else 0 for name in ("lines", "blobs")}
     if not (
         is_sealed_by(seals.get("lines"), written[: ends["lines"]])

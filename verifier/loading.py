@@ -26,7 +26,7 @@ from ddp_core.drivers.function import FunctionDriver
 from ddp_core.strategy import Contract
 from verifier import catalogue
 from verifier.errors import OurFault
-from verifier.recording import claims
+from verifier.refusal import claims
 from verifier.request import Builtin, FromFile, Imported, Source, StrategyRef
 from verifier.scenario import Scenario
 

@@ -8,15 +8,14 @@ them may be believed, and whatever else was found has to be found again, apart.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from verifier import lines
+from verifier.files import write_atomically
 from verifier.launcher import Launcher
 from verifier.scenario import Scenario
 
@@ -87,20 +86,3 @@ class Performance:
 def _by_what_is_asked(scenario: Scenario) -> tuple[bool, bool]:
     """First, as good as alone: what every check reads. Last: what a strategy may refuse, and so end the processes."""
     return scenario.judged_by is not None, bool(scenario.needs)
-
-
-def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
-    """Write ``path`` whole or not at all: a reader never sees half a file. ``durable``: neither does one after a crash
-    of the machine.
-    """
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

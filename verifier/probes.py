@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
+from verifier.files import write_atomically
 from verifier.forkserver.child import die_with_parent
 
 DEADLINE_S = 8.0
@@ -267,7 +268,7 @@ def _fork(one: Probe, rank: int, size: int, folder: Path) -> int:
         store = dist.FileStore(str(folder / "store"), size)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=DEADLINE_S))
         answer = _ask(one, rank, size)
-        (folder / f"{rank}.json").write_text(json.dumps(answer), encoding="utf-8")
+        write_atomically(folder / f"{rank}.json", json.dumps(answer), durable=False)  # it may be killed at any moment
         dist.barrier()  # one that leaves early would end what others have under way
     except BaseException:
         os._exit(0 if (folder / f"{rank}.json").exists() else 1)

@@ -13,7 +13,6 @@ laptop.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from verifier import lines, sharding
-from verifier.misuse import misused_in_flight
+from verifier.files import read_model
 from verifier.ramps import unpacked
+from verifier.refusal import refusal
 from verifier.scenario import Scenario
 
 REDUCTIONS = frozenset(
@@ -153,6 +154,13 @@ class RankRecording:
         return {name: t for (w, s, name), t in self.tensors.items() if w == what and s == step}
 
 
+class _Launch(BaseModel, extra="allow"):
+    """What is read of ``launch.json``: how each process ended."""
+
+    members: list[dict[str, Any]] = []
+    seconds: float = 0.0
+
+
 @dataclass(eq=False)
 class Recording:
     """One scenario, whole: the ranks' recordings, the reference's, and how the processes ended."""
@@ -177,7 +185,7 @@ class Recording:
         reference_folder = folder / "reference" / "rank0"
         reference = _read_rank(reference_folder, 0) if reference_folder.exists() else None
         launch_file = folder / "launch.json"
-        launch = json.loads(launch_file.read_text(encoding="utf-8")) if launch_file.exists() else {}
+        launch = read_model(_Launch, launch_file).model_dump() if launch_file.exists() else {}
         return cls(scenario, ranks, reference, launch)
 
     @property
@@ -186,19 +194,8 @@ class Recording:
 
     @cached_property
     def refused(self) -> str | None:
-        """What the strategy said when it refused this scenario, as it may: every rank raised, at least one of them for
-        a reason of its own, and the contract does not claim what the scenario needs; and none had touched before what
-        was in flight, whose marker may be all that was raised at. None: it did not refuse.
-        """
-        contract = self.ranks[0].notes.get("contract")  # absent: it was not even imported
-        unclaimed = [need for need in self.scenario.needs if contract and not claims(contract, need)]
-        outcomes = [rank.outcome or {} for rank in self.ranks]
-        if not unclaimed or not all(outcome.get("status") == "raised" for outcome in outcomes):
-            return None
-        own = [outcome for outcome in outcomes if outcome.get("error", "own") == "own"]
-        if not own or any(misused_in_flight(rank) for rank in self.ranks):
-            return None
-        return last_words(str(own[0]["detail"]))
+        """What the strategy said when it refused this scenario, as it may; None: it did not refuse."""
+        return refusal(self)
 
     @cached_property
     def not_claimed(self) -> str | None:
@@ -218,23 +215,6 @@ class Recording:
         yield from range(self.scenario.num_steps)
 
 
-def last_words(detail: str) -> str:
-    """The exception of a traceback, on one line: what follows the last frame."""
-    lines = detail.splitlines()
-    frames = [place for place, line in enumerate(lines) if line.startswith('  File "')]
-    after = frames[-1] + 1 if frames else -1
-    while frames and lines[after:] and lines[after].startswith("  "):  # its source; an exception may go on indented
-        after += 1
-    message = " ".join(line.strip() for line in lines[after:] if line.strip())
-    message = message or next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return message if len(message) <= 300 else message[:297] + "..."
-
-
-def claims(contract: dict[str, Any], need: str) -> bool:
-    """Does ``contract`` (as recorded) claim ``need``: a field of its own, or one of ``supports``?"""
-    return bool(contract.get(need, need in contract.get("supports", ())))
-
-
 def _read_rank(folder: Path, rank: int) -> RankRecording:
     found = RankRecording(rank)
     journal, blobs = folder / "journal.jsonl", folder / "blobs.bin"
@@ -244,9 +224,26 @@ def _read_rank(folder: Path, rank: int) -> RankRecording:
     if blobs.is_file() and blobs.stat().st_size:
         store = np.asarray(np.memmap(blobs, np.uint8, mode="r"))  # no more of it in memory than is looked at
     written = lines.of(journal)
+    ended = lines.outcome_in(written)
+    if ended is not None and not lines.intact(written, store.data, ended.get("seals", {})):
+        return _changed(rank)
+    try:
+        return _read_events(found, store, lines.events(written))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        if ended is not None:
+            raise
+        return _changed(rank)
+
+
+def _changed(rank: int) -> RankRecording:
+    changed = {"status": "raised", "when": "in its recording", "error": "recording", "detail": CHANGED}
+    return RankRecording(rank, outcome=changed)
+
+
+def _read_events(found: RankRecording, store: np.ndarray, events: list[dict[str, Any]]) -> RankRecording:
     landed: dict[int, dict[str, Any]] = {}
     issued: list[dict[str, Any]] = []
-    for event in lines.events(written):
+    for event in events:
         kind = event.pop("kind")
         if kind == "tensor":
             entry = Tensor(contents=_contents(store, event.pop("blob"), event["dtype"], event["shape"]), **event)
@@ -260,12 +257,10 @@ def _read_rank(folder: Path, rank: int) -> RankRecording:
             if "at" in event:
                 found.step_ended[event["step"]] = event["at"]
         elif kind == "outcome":
+            event.pop("seals", None)
             found.outcome = event
         else:
             found.notes[event["name"]] = event["value"]
-    if found.outcome is not None and not lines.intact(written, store.data, found.outcome.pop("seals", {})):
-        changed = {"status": "raised", "when": "in its recording", "error": "recording", "detail": CHANGED}
-        return RankRecording(rank, outcome=changed)
     found.collectives = [_collective(store, event, landed.get(event["seq"], {})) for event in issued]
     return found
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from verifier.files import read_model
 from verifier.request import StrategyRef
 
 SGD_LR, SGD_MOMENTUM = 0.125, 0.5  # powers of two: exact arithmetic stays exact
@@ -85,4 +86,4 @@ class Scenario(BaseModel):
 
     @classmethod
     def load(cls, folder: Path) -> Scenario:
-        return cls.model_validate_json((folder / "scenario.json").read_text(encoding="utf-8"))
+        return read_model(cls, folder / "scenario.json")

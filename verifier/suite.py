@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from verifier import catalogue, engine
+from verifier.files import write_atomically
 from verifier.launcher import Launcher
 from verifier.report import render
 from verifier.report.model import Report
@@ -36,8 +37,8 @@ def run_all(
         tell = None if progress is None else (lambda text, name=name: progress(f"{name}: {text}"))
         one = request.model_copy(update={"strategy": Builtin(name=name, options=request.strategy.options)})
         reports[name] = engine.run(one, out_dir / name, launcher=launcher, progress=tell)
-        engine.write_atomically(out_dir / name / "report.html", render(reports[name], "html"))
-    engine.write_atomically(out_dir / "index.html", render_all(reports, "html"))
+        write_atomically(out_dir / name / "report.html", render(reports[name], "html"))
+    write_atomically(out_dir / "index.html", render_all(reports, "html"))
     return reports
 
 

@@ -39,8 +39,11 @@ def usage_errors() -> Iterator[None]:
     except LaunchError as error:
         errors.print(f"lockstep: {error}", markup=False)
         raise typer.Exit(OUR_ERROR) from None
+    except BrokenPipeError:  # who reads has seen enough: click ends quietly
+        raise
     except OSError as error:
-        errors.print(f"lockstep: {error.strerror}: {error.filename}", markup=False)
+        where = f": {error.filename}" if error.filename else ""
+        errors.print(f"lockstep: {error.strerror or error}{where}", markup=False)
         raise typer.Exit(OUR_ERROR) from None
 
 

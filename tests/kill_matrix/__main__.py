@@ -25,6 +25,7 @@ from tests.kill_matrix.population import Subject, everybody
 from tests.kill_matrix.running import Trial, keep, kept, try_subject
 from tests.kill_matrix.table import page, summary
 from verifier import engine
+from verifier.files import write_atomically
 from verifier.launcher import Launcher
 
 DELAY_MS = 3.0
@@ -61,7 +62,7 @@ def main() -> int:
     if words.folder:
         found = [trial for subject in chosen if (trial := kept(subject, words.folder)) is not None]
         absent = [subject for subject in chosen if kept(subject, words.folder) is None]
-        engine.write_atomically(words.write, page(found, absent))
+        write_atomically(words.write, page(found, absent))
         print(summary(found))
         return 0 if all(trial.as_expected for trial in found) else 1
     sizes = words.world_size or ([3] if words.repeat == 1 else [2, 3, 4])
@@ -79,7 +80,7 @@ def main() -> int:
     print(summary(trials))
     print(f"{len(trials)} verifications in {time.monotonic() - begun:.0f} s")
     if words.write:
-        engine.write_atomically(words.write, page(trials))
+        write_atomically(words.write, page(trials))
     return 0 if all(trial.as_expected for trial in trials) else 1
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.recording import last_words
+from verifier.refusal import last_words
 
 HEAD = """
 import torch, torch.distributed as dist

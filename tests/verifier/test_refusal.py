@@ -131,9 +131,7 @@ def test_an_error_after_touching_what_is_in_flight_is_no_refusal(lockstep, tmp_p
 
 def test_a_refusal_in_the_second_backward_is_one(lockstep, tmp_path):
     """When its hook is asked autograd has added to what is in flight already; nobody waits for it any more."""
-    report = second_backward(
-        lockstep, tmp_path, second="raise RuntimeError('one backward a step, please')", between=""
-    )
+    report = second_backward(lockstep, tmp_path, second="raise RuntimeError('one backward a step, please')", between="")
     report.assert_pass()
     realistic = next(scenario for scenario in report.scenarios if scenario.name == "realistic")
     assert realistic.refused == "RuntimeError: one backward a step, please"

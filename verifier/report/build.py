@@ -14,7 +14,8 @@ from typing import Any
 
 from verifier.diagnosis import CONSEQUENCES, WASTE
 from verifier.naming import describe
-from verifier.recording import Recording, last_words
+from verifier.recording import Recording
+from verifier.refusal import last_words
 from verifier.report.model import RankOutcome, Repeat, Report, ScenarioResult
 from verifier.request import Request
 from verifier.scenario import Scenario
@@ -34,7 +35,11 @@ def build_report(
 ) -> Report:
     verdict = combine(check.verdict for check in checks if check.claimed)
     results = [_scenario_result(recording) for recording in recordings]
-    problems = _problems(scenarios, recordings, results)
+    problems = _problems(recordings, results)
+    if missing := [s.name for s in scenarios if s.name not in {r.name for r in results}]:
+        late = total_s is not None and total_s >= request.timeout_s
+        because = f"the {request.timeout_s:g} seconds of --timeout were over; " if late else ""
+        problems.append(f"{because}not run: {', '.join(missing)}")
     if verdict == "pass" and problems:
         verdict = "unknown"
     report = Report(
@@ -133,6 +138,8 @@ def _rank_outcome(recording: Recording, rank: int, member: dict[str, Any]) -> Ra
             **shown,
         )
     how = f"killed by {member['signal']}" if member.get("signal") else f"exit code {member.get('exit_code')}"
+    if member.get("exit_code") == 0:
+        how += ", without a last word in its recording: it left by itself (os._exit), or the recording was cut"
     if member.get("reason"):
         how = member["reason"]
     return RankOutcome(rank=rank, status="died", detail=f"{how}; last seen: {doing}", **shown)
@@ -148,9 +155,7 @@ def their_stack(stack: str | None) -> str | None:
     return "\n".join(line for line in kept if line and not line.startswith("Extension modules")) or None
 
 
-def _problems(
-    scenarios: Sequence[Scenario], recordings: Sequence[Recording], results: Sequence[ScenarioResult]
-) -> list[str]:
+def _problems(recordings: Sequence[Recording], results: Sequence[ScenarioResult]) -> list[str]:
     """Why a verdict may be missing: which rank of which scenario did not come to its end, and how."""
     problems = []
     for recording, result in zip(recordings, results, strict=True):
@@ -165,9 +170,6 @@ def _problems(
             f"{result.name}: rank {rank.rank} {rank.status}: {last_words(rank.detail or '')}"
             for rank in told or [rank for rank in result.ranks if rank.status != "completed"]
         ]
-    missing = [s.name for s in scenarios if s.name not in {r.name for r in results}]
-    if missing:
-        problems.append(f"not run: {', '.join(missing)}")
     return problems
 
 
@@ -234,6 +236,11 @@ def repeat_command(request: Request) -> str:
     words = ["lockstep", "verify", describe(request.strategy), "--world-size", str(request.world_size)]
     words += ["--profile", request.profile, "--seed", str(request.seed)]
     words += ["--delay", f"{request.delay_ms:g}"] if request.delay_ms else []
+    words += (
+        ["--timeout", f"{request.timeout_s:g}"]
+        if request.timeout_s != Request.model_fields["timeout_s"].default
+        else []
+    )
     for flag, values in (("--workload", request.workloads), ("--check", request.checks)):
         words += [word for value in values or () for word in (flag, value)]
     for key, value in request.strategy.options.items():

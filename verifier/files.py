@@ -1,0 +1,59 @@
+"""Files of a run, written whole or not at all, and read with a word for who damaged them.
+
+Special here: what is no ordinary file (a device, a pipe, ``/dev/fd/3``) cannot be put in its place, and is written to;
+what a link points to is replaced, and not the link; and a report is as readable as the umask lets new files be.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from verifier.errors import UsageError
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_model(model: type[M], path: Path) -> M:
+    """What ``path`` holds, as a ``model``.
+
+    Raises:
+        UsageError: it holds something else.
+        OSError: it cannot be read.
+    """
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = f"{'.'.join(map(str, first['loc']))}: " if first["loc"] else ""
+        raise UsageError(
+            f"'{path}' is not what was written there: {where}{first['msg']}. Make the recording again, by "
+            "'lockstep verify ... --out FOLDER'."
+        ) from None
+
+
+def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write ``path`` whole or not at all. ``durable``: nor does a reader see half a file after a crash of the machine.
+
+    Raises:
+        OSError: it cannot be written; what was there before is still there.
+    """
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    path = path.resolve()
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(text)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,62 @@
+"""Did the strategy refuse a scenario, as it may refuse what it does not claim, or did it fail in it? Pure.
+
+Special here: an error is a refusal only if the observer cannot have caused it. Where something was read or written too
+early, the marker that fills tensors in flight spreads as NaN, and torch may raise at that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from verifier.marker import holds_poison
+
+if TYPE_CHECKING:
+    from verifier.recording import RankRecording, Recording
+
+WAITED_FOR = ("waited", "polled", "future")
+
+
+def refusal(recording: Recording) -> str | None:
+    """What the strategy said when it refused: every rank raised, at least one of them for a reason of its own, the
+    contract does not claim what the scenario needs, and no rank had misused what was in flight. None: no refusal.
+    """
+    contract = recording.ranks[0].notes.get("contract")  # absent: it was not even imported
+    unclaimed = [need for need in recording.scenario.needs if contract and not claims(contract, need)]
+    outcomes = [rank.outcome or {} for rank in recording.ranks]
+    if not unclaimed or not all(outcome.get("status") == "raised" for outcome in outcomes):
+        return None
+    own = [outcome for outcome in outcomes if outcome.get("error", "own") == "own"]
+    if not own or any(misused_in_flight(rank) for rank in recording.ranks):
+        return None
+    return last_words(str(own[0]["detail"]))
+
+
+def misused_in_flight(rank: RankRecording) -> bool:
+    """Did the strategy touch what was in flight on this rank, and wait for it later?
+
+    What was never waited for tells nothing: a wrapper that refuses leaves it behind, with gradients that are views of
+    it, or that autograd has meanwhile added to.
+    """
+    if any(c.written_in_flight and c.how in WAITED_FOR for c in rank.collectives):
+        return True
+    for (what, step, _), tensor in rank.tensors.items():
+        if what == "gradient" and tensor.values is not None and holds_poison(tensor.values):
+            return all(c.how in WAITED_FOR for c in rank.collectives if c.step <= step)
+    return False
+
+
+def last_words(detail: str) -> str:
+    """The exception of a traceback, on one line: what follows the last frame."""
+    lines = detail.splitlines()
+    frames = [place for place, line in enumerate(lines) if line.startswith('  File "')]
+    after = frames[-1] + 1 if frames else -1
+    while frames and lines[after:] and lines[after].startswith("  "):  # its source; an exception may go on indented
+        after += 1
+    message = " ".join(line.strip() for line in lines[after:] if line.strip())
+    message = message or next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return message if len(message) <= 300 else message[:297] + "..."
+
+
+def claims(contract: dict[str, Any], need: str) -> bool:
+    """Does ``contract`` (as recorded) claim ``need``: a field of its own, or one of ``supports``?"""
+    return bool(contract.get(need, need in contract.get("supports", ())))
