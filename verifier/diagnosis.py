@@ -27,6 +27,7 @@ CONSEQUENCES = (
 )
 WASTE = ("reduced_too_much", "reduced_twice")  # the first is never why a number is wrong
 MOST_RANKS_TRIED = 6  # 2^W sums are tried
+ROUNDINGS = 16  # of the largest element
 FEWEST_ELEMENTS = 8  # fewer may fit by chance
 SEEN_ONLY = 0.5  # the confidence in a consequence: that it is there is certain, that it is the reason is not
 
@@ -269,6 +270,22 @@ def _another_parameter(e: GradientEvidence) -> Cause | None:
     )
 
 
+def _rounded_otherwise(e: GradientEvidence) -> Cause | None:
+    largest = float(np.abs(e.expected).max(initial=0.0))
+    if e.observed.dtype.kind not in "fc" or not largest:
+        return None
+    bound = ROUNDINGS * float(np.finfo(e.observed.dtype).eps) * largest
+    if not np.abs(e.observed - e.expected).max(initial=0.0) <= bound:
+        return None
+    return Cause(
+        "rounded_otherwise",
+        0.9,
+        "right but for roundings of its own dtype, where right strategies have none",
+        "a factor that is no power of two, multiplied in and divided out again (pre-divide, loss scale), rounds: "
+        "take a power of two, or declare Contract(lossy='float32')",
+    )
+
+
 _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     _early_read,
     _written_in_flight,
@@ -286,6 +303,7 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     _the_parameter,
     _imaginary_part_lost,
     _rescaled,
+    _rounded_otherwise,
     _rounded,
     _sparsified,
     _not_finite,

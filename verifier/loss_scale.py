@@ -74,10 +74,15 @@ class LossScale:
             self._set(factor, near)
 
     def _set(self, factor: float, near: float = SAME) -> None:
-        for exact in (1.0, 1 / self._world_size):
-            if abs(factor - exact) < near * exact:
+        if not math.isfinite(factor):
+            return
+        exacts = [1 / self._world_size, float(round(factor))]  # what was measured on the way is rounded
+        if SAME < abs(factor) < 1:
+            exacts.append(1 / round(1 / factor))
+        for exact in exacts:
+            if abs(factor - exact) < near * abs(exact):
                 factor = exact
-        if math.isfinite(factor) and factor != self._factor:
+        if factor != self._factor:
             self._factor = factor
             self._journal.note("loss_scale", factor)
             self._tell(factor)

@@ -74,7 +74,7 @@ class Collective:
     seq: int  # the rank's own count, from 0
     op: str
     group: str
-    phase: str  # wrap, forward, backward, before_step, step, after
+    phase: str  # wrap, forward, backward, before_step, step, evaluation, after
     step: int  # -1: during wrap
     dtype: str
     numel: int

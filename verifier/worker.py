@@ -100,7 +100,7 @@ class Subject:
         wrapped = self.driver.wrapped
         model = wrapped if callable(getattr(wrapped, "eval", None)) else self.model
         try:
-            self._phase("forward")
+            self._phase("evaluation")
             model.eval()
             with torch.no_grad():
                 output = self.driver.forward(*inputs)

@@ -8,7 +8,9 @@ process, once a step.
 Catches: wrappers that synchronise parameters and forget buffers; a broadcast at the start only; counters added up over
 ranks.
 
-Blind to: buffers that no forward reads; a strategy that reads other ranks' values without changing the buffer.
+Blind to: buffers that no forward reads; a strategy that reads other ranks' values without changing the buffer; wrong
+statistics that are equally wrong on all ranks (only counters are held to a single process); buffers that are left alone
+in evaluation mode alone.
 
 Seen in the wild: huggingface/pytorch-image-models#110, open-mmlab/mmdetection#4582, pytorch/pytorch#13711: evaluation
 differs from rank to rank, and the checkpoint holds one rank's statistics.

@@ -8,7 +8,8 @@ Catches: an optimizer that holds other tensors than those that are trained; step
 optimizers that do not hand out what they own; optimizer state that is lost; gradients of zeros, in place of None, that
 let weight decay and momentum move parameters which nobody used.
 
-Blind to: steps from the first wrong gradient on, which LS201 reports.
+Blind to: steps from the first wrong gradient on, which LS201 reports; steps after the first where the contract declares
+``average="sum"``, and all of them where the strategy brings an optimizer of its own; learning rates that change.
 
 Seen in the wild: huggingface/accelerate#2665 (the optimizer held the parameters from before wrapping);
 pytorch/pytorch#28294 (unused parameters moved by momentum); huggingface/accelerate#2790 (a step too many).

@@ -4,7 +4,7 @@ Claim: a backward inside ``no_sync()`` leaves gradients local; K micro-batches c
 
 Catches: a ``no_sync()`` that does nothing, or is not asked by every hook: right numbers, K times the bytes.
 
-Blind to: gathers of sharded parameters, which forward needs anyway; strategies without a ``no_sync()``.
+Blind to: gathers and messages, which forwards of sharded parameters need anyway; strategies without a ``no_sync()``.
 
 Seen in the wild: huggingface/accelerate#2790; facebookresearch/fairscale#1041 (buffers broadcast under no_sync).
 

@@ -5,5 +5,7 @@ from __future__ import annotations
 from verifier.situation import Situation
 
 SITUATION = Situation(
-    since="standard", workload="layers", fields={"small_buckets": True, "needs": ("complex_parameters",)}
+    since="standard",
+    workload="layers",
+    fields={"num_steps": 2, "small_buckets": True, "needs": ("complex_parameters",)},
 )

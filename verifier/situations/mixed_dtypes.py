@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from verifier.situation import Situation
 
-SITUATION = Situation(since="standard", workload="layers", fields={"small_buckets": True, "needs": ("mixed_dtypes",)})
+SITUATION = Situation(
+    since="standard", workload="layers", fields={"num_steps": 2, "small_buckets": True, "needs": ("mixed_dtypes",)}
+)

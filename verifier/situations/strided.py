@@ -5,5 +5,7 @@ from __future__ import annotations
 from verifier.situation import Situation
 
 SITUATION = Situation(
-    since="standard", workload="strided", fields={"small_buckets": True, "needs": ("strided_parameters",)}
+    since="standard",
+    workload="strided",
+    fields={"num_steps": 2, "small_buckets": True, "needs": ("strided_parameters",)},
 )

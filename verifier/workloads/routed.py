@@ -4,6 +4,9 @@ Every rank's samples all take the branch of that rank's turn, so each branch is 
 others, and the last by nobody before the second step: who makes a list of what is used in the first misses it.
 ``never`` is used by nobody at all, as a head that this task does not train. In exact arithmetic, in float64: the single
 process, which sees all samples, uses all branches that any rank does, and its gradient of ``never`` is None.
+
+With several micro-batches, what the last one uses the others do not, and the reverse: who looks in the backward that
+synchronises for what there is to synchronise misses it.
 """
 
 from __future__ import annotations
@@ -43,12 +46,23 @@ class Routed(Workload):
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step
         inputs = torch.randint(-2, 3, (rows, 6), generator=generator).double()
-        rank = torch.arange(rows) // (rows // self.scenario.world_size)
+        rank, micro = self._whose(rows)
         targets = torch.randint(-2, 3, (rows, 3), generator=generator).double()
-        return inputs, (rank + step) % (3 if step else 2), targets
+        if self.scenario.num_micro_batches == 1:
+            return inputs, (rank + step) % (3 if step else 2), targets
+        last = micro == self.scenario.num_micro_batches - 1
+        return inputs, torch.where(last == (step % 2 == 0), 2, (rank + step) % 2), targets
+
+    def _whose(self, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The rank and the micro-batch that each row goes to."""
+        num_micro = self.scenario.num_micro_batches
+        part = torch.arange(rows) // (rows // (self.scenario.world_size * num_micro))
+        return part // num_micro, part % num_micro
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        return (output * target).sum() * self.scenario.world_size / len(target)
+        # Exact where every micro-batch's gradients are averaged with those before them, too.
+        size = self.scenario.world_size**self.scenario.num_micro_batches
+        return (output * target).sum() * size / len(target)
 
 
 WORKLOAD = Routed

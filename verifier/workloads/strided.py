@@ -33,12 +33,12 @@ class Strided(Workload):
     exact = True
 
     def model(self, rank: int | None) -> nn.Module:
-        return StridedModel()
+        return StridedModel().double()  # bits of float32 last for one step
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step
-        inputs = torch.randint(-2, 3, (rows, 8), generator=generator).float()
-        targets = torch.randint(-2, 3, (rows, 6), generator=generator).float()
+        inputs = torch.randint(-2, 3, (rows, 8), generator=generator).double()
+        targets = torch.randint(-2, 3, (rows, 6), generator=generator).double()
         return inputs, targets
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

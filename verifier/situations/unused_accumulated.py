@@ -1,0 +1,21 @@
+"""Unused and accumulated: two micro-batches, the first under ``no_sync``; what one uses the other does not.
+
+In exact arithmetic. A mixture of experts trained with accumulation: what only the first micro-batch has used has to be
+reduced with the rest when the last one's backward synchronises, though no hook of it fires then.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    order=65,
+    workload="routed",
+    fields={
+        "num_steps": 2,
+        "num_micro_batches": 2,
+        "small_buckets": True,
+        "needs": ("unused_parameters", "accumulation"),
+    },
+)
