@@ -51,6 +51,8 @@ class RunSubmission(BaseModel):
     @classmethod
     def _storable(cls, body: Any) -> Any:
         """Refuse what JSON can smuggle in but no database, file or answer could carry out again."""
+        if isinstance(body, bytes | str):
+            raise ValueError("the body was not sent as JSON: add the header 'content-type: application/json'")
         try:
             text = json.dumps(body, ensure_ascii=False, allow_nan=False)
             text.encode()

@@ -92,3 +92,9 @@ BY_PLURAL = {
 def check_names() -> dict[str, str]:
     """Check codes and their names, read from the file names: ``ls201_gradient_equivalence`` -> LS201."""
     return {stem[:5].upper(): stem[6:] for stem in CHECKS.names()}
+
+
+def check_code(word: str) -> str:
+    """LS201 of ``ls201`` and of ``gradient_equivalence``; any other word as it is."""
+    codes = {name: code for code, name in check_names().items()}
+    return codes.get(word.lower(), word.upper() if word.upper() in check_names() else word)

@@ -92,7 +92,7 @@ def verify(
             strategy=parse_strategy("naive" if strategy == ALL else strategy, parse_options(option or [])),
             world_size=world_size,
             profile=profile,
-            checks=tuple(c.upper() for c in check) if check else None,
+            checks=tuple(map(catalogue.check_code, check)) if check else None,
             workloads=tuple(workload) if workload else None,
             backend=backend,
             device=device,

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from verifier import catalogue
 from verifier import options as opt
 from verifier.errors import UsageError
 from verifier.naming import parse_options
@@ -71,7 +72,7 @@ def submit(
             "strategy": _strategy(strategy, parse_options(option or []), include or []),
             "world_size": world_size,
             "profile": profile,
-            "checks": [code.upper() for code in check] if check else None,
+            "checks": [catalogue.check_code(word) for word in check] if check else None,
             "workloads": workload or None,
             "backend": backend,
             "device": device,

@@ -185,7 +185,7 @@ def verify(strategy: Any = "bucketed", *, out: str | Path | None = None, **setti
     """
     from verifier.naming import parse_strategy
 
-    request = Request(strategy=parse_strategy(strategy, settings.pop("options", {})), **settings)
+    request = Request.of(parse_strategy(strategy, settings.pop("options", {})), settings)
     if out is not None:
         return run(request, Path(out))
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:

@@ -33,7 +33,7 @@ def _check(code: str) -> str | None:
     from verifier.pages import read_by, tripped_by
 
     names = catalogue.check_names()
-    code = code.upper()
+    code = catalogue.check_code(code)
     if code not in names:
         return None
     title = f"{code} {names[code]}"

@@ -14,7 +14,7 @@ from verifier import catalogue
 from verifier.check import Check, Findings
 from verifier.recording import Recording
 from verifier.scenario import Scenario
-from verifier.verdict import CheckResult, Failure, Verdict
+from verifier.verdict import NOT_TRIED, CheckResult, Failure, Verdict
 
 MAX_FAILURES_SHOWN = 8
 UNTOUCHED = (
@@ -55,7 +55,7 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
     claimed = len(not_claimed) < len(wanted) + len(missing)
     why = "; ".join(dict.fromkeys(blocked)) or None
     if not claimed:
-        why = not_claimed[0] if not_claimed else "no scenario that was run tests this"
+        why = not_claimed[0] if not_claimed else NOT_TRIED
     verdict: Verdict = "fail" if failures else "unknown" if blocked or not claimed else "pass"
     return CheckResult(
         code=check.code,

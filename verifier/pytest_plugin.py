@@ -40,7 +40,7 @@ class Lockstep:
 
         self._count += 1
         settings.setdefault("profile", "quick")
-        request = Request(strategy=parse_strategy(strategy, settings.pop("options", {})), **settings)
+        request = Request.of(parse_strategy(strategy, settings.pop("options", {})), settings)
         own = self.folder / f"lockstep-{self._count}"
         report = engine.run(request, out or own, launcher=self.launcher)
         if out is None and report.verdict == "pass":

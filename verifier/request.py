@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from verifier.errors import UnknownName, UsageError
 
 Profile = Literal["quick", "standard", "thorough"]
 MAX_WORLD_SIZE = 64
@@ -89,6 +91,11 @@ StrategyRef = Annotated[Builtin | Imported | FromFile | Source, Field(discrimina
 RemoteStrategyRef = Annotated[Builtin | Imported | Source, Field(discriminator="kind")]
 
 
+def sentence(error: ValidationError) -> str:
+    """Which values were given, and what is wrong with each."""
+    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {e['input']!r})" for e in error.errors())
+
+
 class Request(_Model):
     """One verification. Defaults are the command's."""
 
@@ -108,3 +115,17 @@ class Request(_Model):
     )
     timeout_s: float = Field(600.0, gt=0, le=86_400, description="seconds for the whole verification")
     trust: bool = Field(False, description="run sent source without a container")
+
+    @classmethod
+    def of(cls, strategy: StrategyRef, settings: dict[str, Any]) -> Request:
+        """The same from Python, where a name may be misspelt.
+
+        Raises:
+            UsageError: with a sentence in place of pydantic's list.
+        """
+        if unknown := sorted(settings.keys() - cls.model_fields.keys()):
+            raise UnknownName("setting", unknown[0], cls.model_fields.keys() - {"strategy"})
+        try:
+            return cls(strategy=strategy, **settings)
+        except ValidationError as error:
+            raise UsageError(sentence(error)) from None

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from verifier.errors import UnknownName, UsageError
+from verifier.request import sentence
 
 USAGE = 2
 OUR_ERROR = 3
@@ -32,7 +33,7 @@ def usage_errors() -> Iterator[None]:
     except (UsageError, UnknownName) as error:
         refuse(str(error))
     except ValidationError as error:
-        refuse("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {e['input']!r})" for e in error.errors()))
+        refuse(sentence(error))
     except KeyboardInterrupt:
         errors.print("lockstep: stopped; ranks are ended, nothing was kept that was not complete")
         raise typer.Exit(INTERRUPTED) from None

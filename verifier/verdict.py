@@ -32,6 +32,9 @@ class Failure(BaseModel):
     hint: str | None = None
 
 
+NOT_TRIED = "no scenario that was run tests this"
+
+
 class CheckResult(BaseModel):
     """What one check concluded from all recordings. ``failures`` holds the first few; ``failed`` counts all."""
 
@@ -45,6 +48,13 @@ class CheckResult(BaseModel):
     margin: float | None = Field(None, description="largest error as a fraction of the bound; at most 1 passes")
     why: str | None = Field(None, description="why the verdict is unknown, or why this is not claimed")
     failures: list[Failure] = Field(default_factory=list)
+
+    @property
+    def shown(self) -> str:
+        """The verdict in a table: a person wants to know whether the strategy's contract or the profile left it out."""
+        if self.claimed:
+            return self.verdict
+        return "not tried" if self.why == NOT_TRIED else "not claimed"
 
 
 def combine(verdicts: Iterable[Verdict]) -> Verdict:

@@ -117,6 +117,7 @@ def test_list(command, what):
 
 def test_explain(command):
     text = command("explain", "ls201").stdout
+    assert command("explain", "gradient_equivalence").stdout == text
     assert text.startswith("LS201 gradient_equivalence")
     assert all(word in text for word in ("Claim:", "Catches:", "Blind to:", "Seen in the wild:", "Remedy:"))
     assert command("explain", "skipped_bucket").returncode == 0

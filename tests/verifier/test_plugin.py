@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
+from verifier.errors import UsageError
+
 
 def test_what_passed_leaves_nothing_behind(lockstep, tmp_path):
     lockstep.verify("naive", world_size=2).assert_pass()
@@ -10,3 +16,12 @@ def test_what_passed_leaves_nothing_behind(lockstep, tmp_path):
     assert len(list(tmp_path.iterdir())) == 3
     lockstep.clear()
     assert {folder.name for folder in tmp_path.iterdir()} == {"asked_for", "lockstep-3"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"worldsize": 2}, "There is no setting 'worldsize'. Did you mean 'world_size'?"), ({"seed": -1}, "seed: ")],
+)
+def test_a_setting_that_is_none_is_a_sentence(lockstep, settings, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        lockstep.verify("flat", **settings)

@@ -11,7 +11,7 @@ def render(report: Report) -> str:
     lines = [f"### {SIGNS[report.verdict]} Lockstep: {report.verdict}", "", _cell(report.summary), ""]
     lines += ["| check | verdict | compared | failed |", "|---|---|---:|---:|"]
     for check in report.checks:
-        verdict = f"{SIGNS[check.verdict]} {check.verdict}" if check.claimed else "not claimed"
+        verdict = f"{SIGNS[check.verdict]} {check.shown}" if check.claimed else check.shown
         lines.append(f"| {check.code} {check.name} | {verdict} | {check.comparisons} | {check.failed} |")
     failures = [(check, f) for check in report.checks for f in check.failures]
     if failures:

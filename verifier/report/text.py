@@ -63,7 +63,7 @@ def _table(checks: list[CheckResult]) -> Table:
     table.add_column("failed", justify="right", no_wrap=True)
     table.add_column("margin", justify="right", no_wrap=True)
     for check in checks:
-        verdict = Text(check.verdict, style=COLOURS[check.verdict]) if check.claimed else Text("not claimed")
+        verdict = Text(check.shown, style=COLOURS[check.verdict] if check.claimed else "")
         margin = "" if check.margin is None else f"{check.margin:.2g}"
         table.add_row(check.code, check.name, verdict, str(check.comparisons), str(check.failed), margin)
     return table
