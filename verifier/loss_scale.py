@@ -76,11 +76,12 @@ class LossScale:
     def _set(self, factor: float, near: float = SAME) -> None:
         if not math.isfinite(factor):
             return
-        exacts = [1 / self._world_size, float(round(factor))]  # what was measured on the way is rounded
+        # What was measured on the way is rounded. In a narrow dtype 255 and 256 cannot be told apart: left as it is.
+        exacts = [(1.0, near), (1 / self._world_size, near), (float(round(factor)), SAME)]
         if SAME < abs(factor) < 1:
-            exacts.append(1 / round(1 / factor))
-        for exact in exacts:
-            if abs(factor - exact) < near * abs(exact):
+            exacts.append((1 / round(1 / factor), SAME))
+        for exact, within in exacts:
+            if abs(factor - exact) < within * abs(exact):
                 factor = exact
         if factor != self._factor:
             self._factor = factor

@@ -236,11 +236,8 @@ def repeat_command(request: Request) -> str:
     words = ["lockstep", "verify", describe(request.strategy), "--world-size", str(request.world_size)]
     words += ["--profile", request.profile, "--seed", str(request.seed)]
     words += ["--delay", f"{request.delay_ms:g}"] if request.delay_ms else []
-    words += (
-        ["--timeout", f"{request.timeout_s:g}"]
-        if request.timeout_s != Request.model_fields["timeout_s"].default
-        else []
-    )
+    default_s = Request.model_fields["timeout_s"].default
+    words += ["--timeout", f"{request.timeout_s:g}"] if request.timeout_s != default_s else []
     for flag, values in (("--workload", request.workloads), ("--check", request.checks)):
         words += [word for value in values or () for word in (flag, value)]
     for key, value in request.strategy.options.items():
