@@ -191,13 +191,13 @@ def _started(request: Any, out: Path | None, output: Path | None) -> Iterator[tu
 
 def _run_all(request: Any, folder: Path, launcher: Any, tell: Any, format: opt.Format, output: Path | None) -> Any:
     from verifier import suite
-    from verifier.files import write_atomically
+    from verifier.files import write_where_asked
 
     reports = suite.run_all(request, folder, launcher=launcher, progress=tell)
     if format == "text" and output is None:
         Console(highlight=False, width=None if sys.stdout.isatty() else 140).print(suite.table(reports))
     elif output is not None:
-        write_atomically(output, suite.render_all(reports, format))
+        write_where_asked(output, suite.render_all(reports, format))
     else:
         sys.stdout.write(suite.render_all(reports, format))
     return suite.verdict_of(reports)

@@ -21,12 +21,12 @@ EXIT_CODES = {"pass": 0, "fail": 1, "unknown": 3}
 
 def deliver(report: Report, format: Format, output: Path | None) -> None:
     """Write ``report`` to ``output``, or to stdout, in colour where somebody looks."""
-    from verifier.files import write_atomically
+    from verifier.files import write_where_asked
     from verifier.report import render
     from verifier.report.text import renderable
 
     if output is not None:
-        write_atomically(output, render(report, format))
+        write_where_asked(output, render(report, format))
     elif sys.stdout is None:  # closed by whoever started the command: the exit code tells
         return
     elif format == "text" and sys.stdout.isatty():

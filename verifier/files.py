@@ -1,7 +1,7 @@
 """Files of a run, written whole or not at all, and read with a word for who damaged them.
 
-Special here: what is no ordinary file (a device, a pipe, ``/dev/fd/3``) cannot be put in its place, and is written to;
-what a link points to is replaced, and not the link; and a report is as readable as the umask lets new files be.
+Special here: a run's own files replace whatever is in their place, because a strategy may have put a link or a pipe
+there. Where a person has named the place, a pipe is meant to be written to, and a link to be followed.
 """
 
 from __future__ import annotations
@@ -42,10 +42,6 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
     Raises:
         OSError: it cannot be written; what was there before is still there.
     """
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
-        return
-    path = path.resolve()
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with temporary.open("x", encoding="utf-8") as file:
@@ -57,3 +53,13 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_where_asked(path: Path, text: str) -> None:
+    """The same where a person said: what is no ordinary file (a device, a pipe, ``/dev/fd/3``) is written to; what a link
+    points to is replaced, and not the link.
+    """
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+    else:
+        write_atomically(path.resolve(), text)

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from verifier.files import write_atomically
+from verifier.files import write_atomically, write_where_asked
 from verifier.pytest_plugin import Lockstep
 
 
@@ -76,7 +76,7 @@ def test_a_file_keeps_its_link_and_follows_the_umask(tmp_path):
     link.symlink_to(target)
     before = os.umask(0o022)
     try:
-        write_atomically(link, "new")
+        write_where_asked(link, "new")
     finally:
         os.umask(before)
     assert link.is_symlink()
@@ -90,7 +90,20 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path):
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
     reader.start()
-    write_atomically(pipe, "told")
+    write_where_asked(pipe, "told")
     reader.join(10)
     assert read == ["told"]
     assert pipe.is_fifo()
+
+
+def test_a_link_or_pipe_that_a_strategy_left_is_replaced(tmp_path):
+    mine, link, pipe = tmp_path / "mine", tmp_path / "report.json", tmp_path / "launch.json"
+    mine.write_text("kept")
+    link.symlink_to(mine)
+    os.mkfifo(pipe)
+    for path in (link, pipe):
+        write_atomically(path, "new")
+        assert path.is_file()
+        assert not path.is_symlink()
+        assert path.read_text() == "new"
+    assert mine.read_text() == "kept"
