@@ -56,8 +56,8 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def write_where_asked(path: Path, text: str) -> None:
-    """The same where a person said: what is no ordinary file (a device, a pipe, ``/dev/fd/3``) is written to; what a link
-    points to is replaced, and not the link.
+    """The same where a person said: what is no ordinary file (a device, a pipe, ``/dev/fd/3``) is written to; what a
+    link points to is replaced, and not the link.
     """
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
