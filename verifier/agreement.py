@@ -22,18 +22,19 @@ def compare_across_ranks(
     explain: Callable[[int, int, str], str],
     hint: str,
     spread: bool = False,
+    only: Callable[[str], bool] = lambda name: True,
 ) -> Findings:
     """Compare the digests of every tensor recorded as ``what`` in ``step``; the odd ranks are named by majority.
 
     ``explain(rank, standard, name)`` says it in words. Nothing recorded on any rank that came to its end: not claimed.
-    ``spread``: a rank may do without a tensor that others have, and only those that have it are compared.
+    ``spread``: a rank may do without a tensor that others have; only those that have it are compared. ``only``: names.
     """
     findings = Findings()
     if recording.scenario.world_size == 1:
         findings.not_claimed = "one rank has no other to agree with"
         return findings
     held = {rank.rank: rank.named(what, step) for rank in recording.ranks}
-    names = list(dict.fromkeys(name for tensors in held.values() for name in tensors))
+    names = list(dict.fromkeys(name for tensors in held.values() for name in tensors if only(name)))
     for name in names:
         digests = _digests(recording, held, name, without_absent=spread)
         findings.comparisons += len(digests) - 1

@@ -108,6 +108,11 @@ class Collective:
         return self.how == "refused"
 
     @property
+    def is_a_figure(self) -> bool:
+        """One number: a loss, a norm, a count. Hardly ever a gradient, whose mistakes show where it is used, too."""
+        return self.numel == 1
+
+    @property
     def point_to_point(self) -> bool:
         return self.op in SENDS or self.op in RECEIVES
 

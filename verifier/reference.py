@@ -17,8 +17,10 @@ import torch
 from torch import nn
 
 from verifier import workload as workloads
+from verifier.evaluating import evaluate_alone
 from verifier.journal import Journal, digest
 from verifier.scenario import Scenario
+from verifier.scheduling import change_learning_rate
 from verifier.tags import TagBook
 from verifier.workload import Workload
 
@@ -49,8 +51,12 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
         optimizer.step()
         _record(journal, "weight", step, parameters)
         journal.write("loss", step=step, value=float(loss.detach()))
+        if step == scenario.new_lr_after:
+            change_learning_rate(optimizer)
         if step == scenario.change_after:
             workload.change(model)
+        if step == scenario.evaluate_after:
+            evaluate_alone(scenario, workload, model, journal, step)
     if scenario.uneven:
         _last_uneven_step(scenario, workload, model, optimizer)
         _record(journal, "final", scenario.num_steps, parameters)

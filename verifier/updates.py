@@ -15,6 +15,7 @@ from verifier.comparison import UNIT_ROUNDOFF, Difference, bound_exact, compare
 from verifier.equivalence import LOSSY_DRIFT, blocked_reference, contract_of, is_exact, is_lossy, own_steps
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.scenario import SGD_LR, SGD_MOMENTUM, Scenario
+from verifier.scheduling import FACTOR
 from verifier.verdict import Failure
 
 
@@ -214,6 +215,14 @@ def _explain_factor(scenario: Scenario, step: int, name: str, factor: float) -> 
             f"momentum of {SGD_MOMENTUM:g} move them",
             "step once: in the loop or in the strategy, not in both",
             0.9,
+        )
+    if scenario.new_lr_after == step - 1 and is_about(1 / FACTOR):
+        return (
+            "schedule_ignored",
+            f"the learning rate changed after step {step - 1}, and in step {step} {name} moved as far as "
+            "with the old one",
+            "read lr from the optimizer's param_groups in each step, where schedulers change it",
+            0.95,
         )
     size = scenario.world_size
     known = {"the world size": size, "the root of the world size": size**0.5, "one over the world size": 1 / size}

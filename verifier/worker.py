@@ -22,6 +22,7 @@ from ddp_core.methods import that_a_loop_may_call
 from verifier import fault as faults
 from verifier import workload as workloads
 from verifier.arguments import filled
+from verifier.evaluating import evaluate
 from verifier.journal import Journal, rng_digest
 from verifier.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
 from verifier.loss_scale import LossScale
@@ -29,6 +30,7 @@ from verifier.observer import Observer
 from verifier.reference import attach_tags, casting, describe, seed_streams, seed_torch
 from verifier.resuming import resume
 from verifier.scenario import Scenario
+from verifier.scheduling import change_learning_rate
 
 
 class Subject:
@@ -85,29 +87,17 @@ class Subject:
             self._step(step)
             if step == self.scenario.resume_after and not resume(self, strategy, step):
                 return False
+            if step == self.scenario.new_lr_after and (reason := change_learning_rate(self.optimizer)):
+                self.journal.note("not_claimed", reason)
+                return False
             if step == self.scenario.change_after:
                 self._weights_late = False
                 self.workload.change(self.model)
             if step == self.scenario.evaluate_after:
-                self._evaluate_between(step)
+                evaluate(self, step)
         if self._weights_late:  # the last step has left something under way that may become weights
-            self._record_late(step, met=self._evaluate_between(step))
+            self._record_late(step, met=evaluate(self, step))
         return True
-
-    def _evaluate_between(self, step: int) -> Any:
-        """A forward of every rank in evaluation mode, as a loop that validates between two steps does."""
-        *inputs, _ = self.workload.micro_batch(step, 0, self.rank)
-        wrapped = self.driver.wrapped
-        model = wrapped if callable(getattr(wrapped, "eval", None)) else self.model
-        try:
-            self._phase("evaluation")
-            model.eval()
-            with torch.no_grad():
-                output = self.driver.forward(*inputs)
-            model.train()
-            return output
-        except BaseException as error:
-            raise StrategyError.of(f"in an evaluation after step {step}", error) from error
 
     def _train_unevenly(self) -> bool:
         """Inside ``join()``, odd ranks a step more than even ones."""
@@ -175,12 +165,12 @@ class Subject:
             if scenario.zero_grad == "before_forward":
                 driver.zero_grad(self.optimizer, set_to_none=scenario.set_to_none)
             loss = self._forwards_first(step) if scenario.forwards_first else self._in_turn(step)
-            self._phase("before_step")
+            self.phase("before_step")
             driver.before_step()
             if scenario.clip_norm is not None:
                 driver.clip([p for _, p in self.parameters], scenario.clip_norm)
             self._record("gradient", step)
-            self._phase("step")
+            self.phase("step")
             self._optimize(step)
             driver.after_step()
         except BaseException as error:
@@ -202,7 +192,7 @@ class Subject:
                 loss = self._forward(step, micro, quiet=quiet)
                 if micro == 0 and self.scenario.zero_grad == "after_forward":
                     self.driver.zero_grad(self.optimizer, set_to_none=self.scenario.set_to_none)
-                self._phase("backward", micro, quiet=quiet)
+                self.phase("backward", micro, quiet=quiet)
                 self.driver.backward(loss)
             total += float(loss.detach())
         return total
@@ -210,19 +200,20 @@ class Subject:
     def _forwards_first(self, step: int) -> float:
         losses = [self._forward(step, micro) for micro in range(self.scenario.num_micro_batches)]
         for micro, loss in enumerate(losses):
-            self._phase("backward", micro)
+            self.phase("backward", micro)
             self.driver.backward(loss)
         return sum(float(loss.detach()) for loss in losses)
 
     def _forward(self, step: int, micro: int, *, quiet: bool = False) -> torch.Tensor:
         """The loss of one micro-batch, its share of the rank's."""
         *inputs, target = self.workload.micro_batch(step, micro, self.rank)
-        self._phase("forward", micro, quiet=quiet)
+        self.phase("forward", micro, quiet=quiet)
         saw = partial(self._saw, step, micro)
         first = step == 0 and micro == 0
         kind = type(self.model)
         begin = workloads.entering(kind, self._forward_began) if first else nullcontext()
-        with begin, self.workload.watching(saw), casting(self.scenario), self.loss_scale.watching(kind):
+        left = partial(self._left, step)
+        with begin, self.workload.watching(saw, left), casting(self.scenario), self.loss_scale.watching(kind):
             output = self.driver.forward(*inputs)
         if not isinstance(output, torch.Tensor):
             raise TypeError(f"the wrapped model returned a {type(output).__name__}; the model itself returns a Tensor")
@@ -245,6 +236,9 @@ class Subject:
         if self.tags is not None:
             self.tags.scale = factor
 
+    def _left(self, step: int, name: str, buffer: torch.Tensor) -> None:
+        self.journal.tensor("left_buffer", step, name, buffer, keep=True)
+
     def _saw(self, step: int, micro: int, name: str, buffer: torch.Tensor) -> None:
         if micro == 0:  # a synchronised step's first forward; what later ones see depends on no_sync
             self.journal.tensor("buffer", step, name, buffer, keep=True)
@@ -264,7 +258,7 @@ class Subject:
             for handle in handles:
                 handle.remove()
 
-    def _phase(self, phase: str, micro: int | None = None, *, quiet: bool = False) -> None:
+    def phase(self, phase: str, micro: int | None = None, *, quiet: bool = False) -> None:
         self.observer.phase, self.observer.micro, self.observer.in_no_sync = phase, micro, quiet
 
     def _record(self, what: str, step: int, *, only_if_changed: bool = False) -> None:

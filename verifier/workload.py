@@ -71,17 +71,18 @@ class Workload(ABC):
         return tuple(tensor[start : start + size] for tensor in self.large_batch(step))
 
     @contextmanager
-    def watching(self, watcher: Watcher) -> Iterator[None]:
-        """While inside, ``watcher(name, buffer)`` is told of the buffers that a forward finds, before it changes them.
+    def watching(self, watcher: Watcher, leaving: Watcher | None = None) -> Iterator[None]:
+        """While inside, ``watcher(name, buffer)`` is told of the buffers that a forward finds, before it changes them,
+        and ``leaving(name, buffer)`` of what it made of them, where the model tells.
 
-        Through a global: wrappers copy models, and a copy must report as well.
+        Through globals: wrappers copy models, and a copy must report as well.
         """
-        global _watcher
-        _watcher = watcher
+        global _watcher, _leaving
+        _watcher, _leaving = watcher, leaving
         try:
             yield
         finally:
-            _watcher = None
+            _watcher = _leaving = None
 
 
 @contextmanager
@@ -112,12 +113,19 @@ def float32_by_default() -> Iterator[None]:
 
 
 _watcher: Watcher | None = None
+_leaving: Watcher | None = None
 
 
 def saw(name: str, buffer: torch.Tensor) -> None:
     """Called by models at the start of a forward, for each buffer that has to be equal on all ranks."""
     if _watcher is not None:
         _watcher(name, buffer)
+
+
+def left(name: str, buffer: torch.Tensor) -> None:
+    """Called by models at the end of a forward, for each buffer that it may have changed."""
+    if _leaving is not None:
+        _leaving(name, buffer)
 
 
 def load(scenario: Scenario) -> Workload:

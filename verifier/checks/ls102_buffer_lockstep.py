@@ -2,15 +2,14 @@
 
 Claim: what a forward reads (BatchNorm's running statistics, counters, means) is the same on every replica, so that a
 checkpoint and an evaluation do not depend on the rank. torch's DDP sends rank 0's at the start of each forward; a
-strategy that averages them instead, or uses synchronised BatchNorm, passes as well. Counters are counted as in a single
-process, once a step.
+strategy that averages them instead, or uses synchronised BatchNorm, passes as well: what is found has to lie between
+what the ranks' forwards left before. Counters are counted as in a single process: once a step, not in an evaluation.
 
 Catches: wrappers that synchronise parameters and forget buffers; a broadcast at the start only; counters added up over
-ranks.
+ranks; statistics that are summed, scaled or set back on all ranks alike; an ``eval()`` that does not reach the model.
 
-Blind to: buffers that no forward reads; a strategy that reads other ranks' values without changing the buffer; wrong
-statistics that are equally wrong on all ranks (only counters are held to a single process); buffers that are left alone
-in evaluation mode alone.
+Blind to: buffers that no forward reads; a strategy that reads other ranks' values without changing the buffer; a wrong
+mean that lies between the ranks' values; buffers that are left alone in evaluation mode alone.
 
 Seen in the wild: huggingface/pytorch-image-models#110, open-mmlab/mmdetection#4582, pytorch/pytorch#13711: evaluation
 differs from rank to rank, and the checkpoint holds one rank's statistics.
@@ -23,11 +22,16 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
+
 from verifier.agreement import compare_across_ranks
 from verifier.check import Findings, check
+from verifier.comparison import Difference, compare
 from verifier.equivalence import contract_of
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
+
+SLACK = 1e-5  # of the larger end: a mean of W float32 numbers may be rounded past them by some 1e-7
 
 
 @check(when=lambda scenario: scenario.workload == "buffers")
@@ -47,7 +51,9 @@ def buffer_lockstep(recording: Recording) -> Findings:
         findings.comparisons += found.comparisons
         findings.blocked = findings.blocked or found.blocked
         findings.not_claimed = findings.not_claimed or found.not_claimed
-        findings.failures += found.failures or _miscounted(recording, step, findings)
+        findings.failures += (
+            found.failures or _miscounted(recording, step, findings) or _outside(recording, step, findings)
+        )
         if findings.failures:
             break
     return findings
@@ -66,6 +72,56 @@ def _miscounted(recording: Recording, step: int, findings: Findings) -> list[Fai
     return failures
 
 
+def _outside(recording: Recording, step: int, findings: Findings) -> list[Failure]:
+    """Floating buffers that lie outside of what the ranks' forwards of the step before have left.
+
+    One rank's values, a mean and a maximum all lie within. A variance may be larger by that of the ranks' means (as
+    synchronised BatchNorm has it), which is at most the square of half their range.
+    """
+    if contract_of(recording).get("lossy"):
+        return []
+    failures = []
+    for name, found in recording.ranks[0].named("buffer", step).items():
+        ends = _ends(recording, step - 1, name)
+        if ends is None or found.values is None or not found.dtype.startswith("float"):
+            continue
+        low, high = ends
+        if name.endswith("running_var") and (means := _ends(recording, step - 1, name.replace("_var", "_mean"))):
+            high = high + ((means[1] - means[0]) / 2) ** 2
+        findings.comparisons += 1
+        nearest = np.clip(found.values, low, high)
+        difference = compare(found.values, nearest, SLACK * np.maximum(np.abs(low), np.abs(high)) + 1e-30)
+        if not difference.equal:
+            failures.append(_outlier(recording, step, name, difference))
+    return failures
+
+
+def _ends(recording: Recording, step: int, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """The smallest and the largest of what ranks left in buffer ``name``, element by element; None: not all told."""
+    tensors = [rank.tensor("left_buffer", step, name) for rank in recording.ranks]
+    values = [tensor.values for tensor in tensors if tensor is not None and tensor.values is not None]
+    if len(values) < len(tensors):
+        return None
+    return np.minimum.reduce(values), np.maximum.reduce(values)
+
+
+def _outlier(recording: Recording, step: int, name: str, difference: Difference) -> Failure:
+    return Failure(
+        scenario=recording.scenario.name,
+        step=step,
+        rank=0,
+        parameter=name,
+        index=list(difference.index),
+        expected=f"within what the ranks left: {difference.expected:g} at most or at least",
+        observed=f"{difference.observed:g}",
+        cause="buffers_invented",
+        confidence=0.9,
+        explanation=f"in step {step} every forward finds {difference.observed:g} in {name}, and no rank's forward "
+        f"left so much or so little: the nearest is {difference.expected:g}",
+        hint="copy buffers from one rank or average them; do not sum, reset or scale them",
+    )
+
+
 def _miscount(recording: Recording, step: int, name: str, expected: Tensor, observed: Tensor) -> Failure:
     return Failure(
         scenario=recording.scenario.name,
@@ -78,7 +134,8 @@ def _miscount(recording: Recording, step: int, name: str, expected: Tensor, obse
         confidence=0.9,
         explanation=f"in step {step} every forward finds {observed.values} in {name}, a single process "
         f"{expected.values}",
-        hint="copy whole-numbered buffers from one rank; a sum over ranks counts every step as many",
+        hint="copy whole-numbered buffers from one rank; a sum over ranks counts every step as many. An evaluation "
+        "between two steps counts nothing: eval() and train() have to reach the model",
     )
 
 

@@ -5,11 +5,11 @@ with the right state, and one that no rank used stayed where it was. Bit for bit
 bound that follows from the dtype and the optimizer.
 
 Catches: an optimizer that holds other tensors than those that are trained; steps skipped or taken twice; sharded
-optimizers that do not hand out what they own; optimizer state that is lost; gradients of zeros, in place of None, that
-let weight decay and momentum move parameters which nobody used.
+optimizers that do not hand out what they own; optimizer state that is lost; an inner optimizer that no scheduler
+reaches; gradients of zeros, in place of None, that let weight decay and momentum move parameters which nobody used.
 
 Blind to: steps from the first wrong gradient on, which LS201 reports; steps after the first where the contract declares
-``average="sum"``, and all of them where the strategy brings an optimizer of its own; learning rates that change.
+``average="sum"``, and all of them where the strategy brings an optimizer of its own.
 
 Seen in the wild: huggingface/accelerate#2665 (the optimizer held the parameters from before wrapping);
 pytorch/pytorch#28294 (unused parameters moved by momentum); huggingface/accelerate#2790 (a step too many).

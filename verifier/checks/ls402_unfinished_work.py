@@ -4,7 +4,8 @@ Claim: a gradient is used only after its collective has finished, so none may be
 
 Catches: handles that are dropped or overwritten; a wait for the last bucket only; a flush that is forgotten.
 
-Blind to: gathers and broadcasts, which may rightly go on into the next forward; a wait on another thread.
+Blind to: gathers and broadcasts, which may rightly go on into the next forward; single numbers (a loss for the log may
+be waited for a step later; a norm or a flag that is read too early shows in the weights); a wait on another thread.
 
 Seen in the wild: microsoft/DeepSpeed#5545 and EleutherAI/gpt-neox#1004 (buffers used again before their reduction
 ended).
@@ -26,7 +27,7 @@ def unfinished_work(recording: Recording) -> Findings:
     findings = Findings()
     for rank in recording.ranks:
         for collective in rank.collectives:
-            if collective.op not in REDUCTIONS or collective.phase not in PHASES:
+            if collective.op not in REDUCTIONS or collective.phase not in PHASES or collective.is_a_figure:
                 continue
             ended = rank.step_ended.get(collective.step)
             if ended is None:  # the rank did not come to the end of this step

@@ -4,7 +4,8 @@ Claim: a backward inside ``no_sync()`` leaves gradients local; K micro-batches c
 
 Catches: a ``no_sync()`` that does nothing, or is not asked by every hook: right numbers, K times the bytes.
 
-Blind to: gathers and messages, which forwards of sharded parameters need anyway; strategies without a ``no_sync()``.
+Blind to: gathers and messages, which forwards of sharded parameters need anyway; single numbers, such as a loss for the
+log; strategies without a ``no_sync()``.
 
 Seen in the wild: huggingface/accelerate#2790; facebookresearch/fairscale#1041 (buffers broadcast under no_sync).
 
@@ -31,7 +32,8 @@ def no_sync_silent(recording: Recording) -> Findings:
         return findings
     for rank in recording.ranks:
         findings.comparisons += len(rank.losses) * (recording.scenario.num_micro_batches - 1)
-        loud = [c for c in rank.collectives if c.no_sync and c.op in REDUCTIONS]
+        reductions = (c for c in rank.collectives if c.no_sync and c.op in REDUCTIONS)
+        loud = [c for c in reductions if not c.is_a_figure]
         if loud:
             first = loud[0]
             findings.failures.append(

@@ -1,7 +1,9 @@
 """Buffers: a model whose forward reads and writes statistics: BatchNorm, and a running mean of its own.
 
 What each forward *finds* is reported before it is changed: torch's DDP sends rank 0's buffers at the start of a
-forward, so every replica normalises alike, and a checkpoint does not depend on which rank wrote it.
+forward, so every replica normalises alike, and a checkpoint does not depend on which rank wrote it. What it *leaves* is
+reported as well: the next forward has to find something between what the ranks have left. In evaluation mode nothing
+changes.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from verifier.workload import Workload, saw
+from verifier.workload import Workload, left, saw
 
 
 class BufferModel(nn.Module):
@@ -29,9 +31,13 @@ class BufferModel(nn.Module):
             saw(name, buffer)
         with torch.no_grad():
             centred = x - self.mean
-            self.mean.lerp_(x.mean(0), 0.25)
-            self.num_seen += 1
-        return self.outlet(self.norm(self.inlet(centred)).relu())
+            if self.training:
+                self.mean.lerp_(x.mean(0), 0.25)
+                self.num_seen += 1
+        normal = self.norm(self.inlet(centred))
+        for name, buffer in (*self.named_buffers(),):
+            left(name, buffer)
+        return self.outlet(normal.relu())
 
 
 class Buffers(Workload):

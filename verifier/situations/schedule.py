@@ -1,0 +1,14 @@
+"""Schedule: after the first of two steps the learning rate falls, where a scheduler lets it: in ``param_groups``.
+
+An optimizer inside another, made once with what it was given then, goes on with the old one.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="exact",
+    fields={"num_steps": 2, "new_lr_after": 0, "small_buckets": True},
+)
