@@ -36,7 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Do N replicas compute what one process would have? Runs a data-parallel strategy on real ranks, records "
     "what they do, and shows with evidence whether it is right, and if not where and why.",
-    epilog="Exit codes: 0 pass, 1 fail, 2 wrong usage, 3 unknown or our own error.",
+    epilog="Exit codes: 0 pass, 1 fail, 2 wrong usage, 3 unknown or our own error, 130 interrupted, 143 terminated.",
 )
 
 
@@ -114,7 +114,7 @@ def verify(
     raise typer.Exit(EXIT_CODES[verdict])
 
 
-@app.command()
+@app.command(epilog="Example:  lockstep verify mine.py:wrap --out runs   and later   lockstep judge runs")
 def judge(
     run_dir: Annotated[Path, typer.Argument(help="a folder made with 'lockstep verify --out'")],
     format: opt.FormatOption = "text",
@@ -130,7 +130,7 @@ def judge(
     raise typer.Exit(EXIT_CODES[report.verdict])
 
 
-@app.command("list")
+@app.command("list", epilog="Examples:  lockstep list checks   |   lockstep list strategies")
 def list_(what: Annotated[Plural, typer.Argument(help="which catalogue")]) -> None:
     """What is on offer, a line each."""
     entries = catalogue.BY_PLURAL[what]
@@ -142,7 +142,7 @@ def list_(what: Annotated[Plural, typer.Argument(help="which catalogue")]) -> No
             typer.echo(f"{shown[name]:<{width}}  {entries.summary(name)}")
 
 
-@app.command()
+@app.command(epilog="Examples:  lockstep explain LS201   |   lockstep explain missing_average")
 def explain(
     code: Annotated[str, typer.Argument(help="a check such as LS201, or the name of a fault, a cause or a situation")],
 ) -> None:
@@ -153,7 +153,7 @@ def explain(
         typer.echo(text_of(code), nl=False)
 
 
-@app.command()
+@app.command(epilog="Example:  lockstep doctor -n 4")
 def doctor(
     world_size: Annotated[int, typer.Option("--world-size", "-n", help="number of ranks that are asked", min=2)] = 2,
     format: Annotated[Literal["text", "json"], typer.Option(help="of the result")] = "text",

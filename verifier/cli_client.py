@@ -265,6 +265,6 @@ def _show(table: Table) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(submit)
-    app.command()(watch)
+    app.command(epilog="Example:  lockstep submit mine.py:wrap --wait --server http://127.0.0.1:8000")(submit)
+    app.command(epilog="Example:  lockstep watch 0a1b2c3d   with the ID that 'lockstep submit' printed")(watch)
     app.add_typer(runs, name="runs")

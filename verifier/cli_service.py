@@ -86,6 +86,6 @@ def _service() -> Any:
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(serve)
-    app.command("worker")(worker_)
+    app.command(epilog="Example:  lockstep serve --port 8000 --data lockstep-data   and then open its address")(serve)
+    app.command("worker", epilog="Example:  lockstep worker --slots 8   beside 'lockstep serve --no-worker'")(worker_)
     app.add_typer(keys, name="keys")

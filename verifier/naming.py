@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from verifier import catalogue
+from verifier.defined import require_defined
 from verifier.errors import UsageError
 from verifier.request import Builtin, FromFile, Imported, StrategyRef
 
@@ -19,7 +20,7 @@ def parse_strategy(strategy: Any, options: dict[str, Any] | None = None) -> Stra
     """The reference for ``strategy``.
 
     Raises:
-        UsageError: it names nothing; the message lists built-in strategies and the forms that are understood.
+        UsageError: it names nothing; the message lists what there is, or the forms that are understood.
     """
     options = options or {}
     if not isinstance(strategy, str):
@@ -31,6 +32,7 @@ def parse_strategy(strategy: Any, options: dict[str, Any] | None = None) -> Stra
             raise UsageError(f"'{attribute}' is not the name of a function or class. Write path/to/file.py:wrap.")
         if not Path(path).is_file():
             raise UsageError(f"there is no file '{path}'. Give the path of a Python file, then ':wrap'.")
+        require_defined(Path(path), attribute)
         return FromFile(path=str(Path(path).resolve()), attribute=attribute, options=options)
     if colon:
         if not (attribute.isidentifier() and all(part.isidentifier() for part in head.split("."))):

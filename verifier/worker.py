@@ -36,6 +36,8 @@ from verifier.scheduling import change_learning_rate
 class Subject:
     """One rank's replica under the strategy."""
 
+    optimizer: torch.optim.Optimizer
+
     def __init__(self, scenario: Scenario, rank: int, folder: Path, journal: Journal, observer: Observer) -> None:
         self.folder, self.scenario, self.rank = folder, scenario, rank
         self.journal, self.observer = journal, observer

@@ -1,0 +1,50 @@
+"""Does a Python file define a name? Read from its text, before a process is started for it.
+
+Special here: it says no only where that is certain. A file that makes names in other ways (``import *``, ``globals()``,
+``exec``) or does not parse is left for the ranks to import.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+
+from verifier.errors import UsageError
+
+MAKES_NAMES = {"globals", "locals", "vars", "exec", "eval", "setattr", "__getattr__", "__dict__"}
+
+
+def require_defined(path: Path, attribute: str) -> None:
+    """Raises UsageError if nothing in the file at ``path`` can be called ``attribute``; it lists what there is."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, OSError, RecursionError):
+        return
+    names = set(_names(tree))
+    if attribute in names or "*" in names or names & MAKES_NAMES:
+        return
+    callables = [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+    ]
+    near = get_close_matches(attribute, callables, n=1)
+    there = (
+        f"did you mean {near[0]}?" if near else f"it defines {', '.join(callables[:8]) or 'no function and no class'}."
+    )
+    raise UsageError(f"'{path.name}' defines no '{attribute}': {there} Write {path.name}:NAME.")
+
+
+def _names(tree: ast.Module) -> Iterator[str]:
+    """Every name that the text binds or uses anywhere, and every attribute that it asks for."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.alias):
+            yield (node.asname or node.name).partition(".")[0]
