@@ -23,7 +23,9 @@ def main() -> None:
     elsewhere = "--launcher" in " ".join(words) and not any(word.endswith(("auto", "local")) for word in words)
     early = LocalLauncher() if wants_ranks and not elsewhere else None
     if wants_ranks:
-        signal.signal(signal.SIGTERM, _stop)  # so that temporary folders go, too
+        for number in (signal.SIGTERM, signal.SIGHUP):  # so that temporary folders go, too
+            if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored, and means it
+                signal.signal(number, _stop)
     try:
         from verifier import cli
 

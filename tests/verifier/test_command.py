@@ -124,7 +124,12 @@ def test_explain(command):
     assert command("explain", "LS999").returncode == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def _by_default():
+    for number in (signal.SIGINT, signal.SIGHUP):  # a suite run in the background has them ignored
+        signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_nothing_is_left_when_the_command_is_ended(tmp_path, number):
     """The strategy sleeps; the command is ended; its fork server and ranks end, too."""
     source = (
@@ -138,7 +143,7 @@ def test_nothing_is_left_when_the_command_is_ended(tmp_path, number):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(tmp_path)},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite run in the background ignores it
+        preexec_fn=_by_default,
     )
     deadline = time.monotonic() + 40
     while len(list(tmp_path.glob("ready-*"))) < 2 and time.monotonic() < deadline:

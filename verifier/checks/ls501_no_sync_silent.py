@@ -4,8 +4,8 @@ Claim: a backward inside ``no_sync()`` leaves gradients local; K micro-batches c
 
 Catches: a ``no_sync()`` that does nothing, or is not asked by every hook: right numbers, K times the bytes.
 
-Blind to: gathers and messages, which forwards of sharded parameters need anyway; single numbers, such as a loss for the
-log; strategies without a ``no_sync()``.
+Blind to: gathers and messages of strategies whose forwards need them anyway, as of sharded parameters; gathers of codes
+(whole numbers); single numbers, such as a loss for the log; strategies without a ``no_sync()``.
 
 Seen in the wild: huggingface/accelerate#2790; facebookresearch/fairscale#1041 (buffers broadcast under no_sync).
 
@@ -15,9 +15,14 @@ Remedy: ask the flag that ``no_sync()`` sets in every place that starts a reduct
 from __future__ import annotations
 
 from verifier.check import Findings, check
-from verifier.recording import REDUCTIONS, Recording
+from verifier.equivalence import contract_of
+from verifier.recording import RECEIVES, REDUCTIONS, SENDS, Collective, RankRecording, Recording
 from verifier.scenario import Scenario
 from verifier.verdict import Failure
+
+GATHERS = {"allgather_", "_allgather_base_", "allgather_into_tensor_coalesced_", "allgather_coalesced_", "gather_"}
+EXCHANGES = frozenset({*GATHERS, "alltoall_", "alltoall_base_", *SENDS, *RECEIVES})
+FLOATING = ("float", "bfloat", "complex")
 
 
 def accumulates(scenario: Scenario) -> bool:
@@ -32,25 +37,35 @@ def no_sync_silent(recording: Recording) -> Findings:
         return findings
     for rank in recording.ranks:
         findings.comparisons += len(rank.losses) * (recording.scenario.num_micro_batches - 1)
-        reductions = (c for c in rank.collectives if c.no_sync and c.op in REDUCTIONS)
-        loud = [c for c in reductions if not c.is_a_figure]
-        if loud:
-            first = loud[0]
-            findings.failures.append(
-                Failure(
-                    scenario=recording.scenario.name,
-                    step=first.step,
-                    rank=rank.rank,
-                    expected="no reduction",
-                    observed=f"{len(loud)} reductions, the first {first.describe()}",
-                    cause="no_sync_ignored",
-                    confidence=1.0,
-                    explanation=f"rank {rank.rank} starts {first.describe()} in {first.phase} of micro-batch "
-                    f"{first.micro}, inside no_sync()",
-                    hint="let every hook ask the flag that no_sync() sets before it starts a reduction",
-                )
-            )
+        if loud := [c for c in rank.collectives if c.no_sync and c.op in REDUCTIONS and not c.is_a_figure]:
+            findings.failures.append(_failure(recording, rank, loud, "reduction"))
+        elif loud := _gathered(recording, rank):
+            findings.failures.append(_failure(recording, rank, loud, "exchange"))
     return findings
+
+
+def _gathered(recording: Recording, rank: RankRecording) -> list[Collective]:
+    """Exchanges in a backward that should be silent, of a strategy whose forwards need none: these are gradients'."""
+    exchanged = [c for c in rank.collectives if c.op in EXCHANGES and c.dtype.startswith(FLOATING) and c.numel > 1]
+    if contract_of(recording).get("sharded") or any(c.phase == "forward" for c in exchanged):
+        return []
+    return [c for c in exchanged if c.no_sync and c.phase == "backward"]
+
+
+def _failure(recording: Recording, rank: RankRecording, loud: list[Collective], what: str) -> Failure:
+    first = loud[0]
+    return Failure(
+        scenario=recording.scenario.name,
+        step=first.step,
+        rank=rank.rank,
+        expected=f"no {what}",
+        observed=f"{len(loud)} {what}s, the first {first.describe()}",
+        cause="no_sync_ignored",
+        confidence=1.0,
+        explanation=f"rank {rank.rank} starts {first.describe()} in {first.phase} of micro-batch {first.micro}, inside "
+        "no_sync()",
+        hint="let every hook ask the flag that no_sync() sets before it starts a reduction",
+    )
 
 
 CHECK = no_sync_silent
