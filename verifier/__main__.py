@@ -22,7 +22,7 @@ def main() -> None:
     wants_ranks = words[:1] == ["verify"] and len(words) > 1 and not {"-h", "--help"} & set(words)
     elsewhere = "--launcher" in " ".join(words) and not any(word.endswith(("auto", "local")) for word in words)
     early = LocalLauncher() if wants_ranks and not elsewhere else None
-    if wants_ranks:
+    if words[:1] not in (["serve"], ["worker"]):  # these have their own way to stop
         for number in (signal.SIGTERM, signal.SIGHUP):  # so that temporary folders go, too
             if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored, and means it
                 signal.signal(number, _stop)

@@ -126,6 +126,7 @@ def _rank(
 ) -> None:
     die_with_parent(parent)
     torch.set_num_threads(1)
+    tempfile.tempdir = folder  # traces go where everything goes when the run is ended
     code = 1
     try:
         store = dist.FileStore(f"{folder}/store", world_size)

@@ -191,6 +191,25 @@ def test_ctrl_c_leaves_no_ranks(tmp_path, num_children):
     assert not alive
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_other_ends_leave_no_ranks_and_no_folder(tmp_path, number):
+    words = [sys.executable, "-m", "verifier", "bench", "naive", "--workload", "mlp", "--rounds", "9999"]
+    process = subprocess.Popen(
+        words,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # a suite run under nohup ignores it
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("lockstep-lab-*/**/trace.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    assert process.wait(timeout=30) == 128 + number
+    assert not list(tmp_path.glob("lockstep-*")) + list(tmp_path.glob("tmp*"))
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive
+
+
 @pytest.mark.parametrize("name", sorted(WORKLOADS.keys() - {"smollm2-360m"}))
 def test_workloads_have_a_loss(name):
     work = WORKLOADS[name]
