@@ -6,6 +6,7 @@ rank's, one after the other, with the weights that it has at that moment.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ def evaluate(subject: Subject, step: int) -> Any:
     *inputs, _ = subject.workload.micro_batch(step, 0, subject.rank)
     try:
         subject.phase("evaluation")
-        with _evaluation_mode(subject.driver.wrapped, type(subject.model)), torch.no_grad():
+        with _evaluation_mode(subject.driver.wrapped), torch.no_grad():
             output = subject.driver.forward(*inputs)
     except BaseException as error:
         raise StrategyError.of(f"in an evaluation after step {step}", error) from error
@@ -37,12 +38,21 @@ def evaluate(subject: Subject, step: int) -> Any:
     return output
 
 
+def _needs_nothing(wrapped: Any, name: str) -> bool:
+    """Is there a method of this name that can be called without arguments?"""
+    try:
+        inspect.signature(getattr(wrapped, name)).bind()
+    except (AttributeError, TypeError, ValueError):
+        return False
+    return True
+
+
 @contextmanager
-def _evaluation_mode(wrapped: Any, kind: type[nn.Module]) -> Iterator[None]:
-    """``eval()``, and ``train()`` at the end. What is no module and has no such methods may hold a copy of the model:
-    a loop would have to know it, and here it is met when its forward begins.
+def _evaluation_mode(wrapped: Any) -> Iterator[None]:
+    """``eval()``, and ``train()`` at the end. What is no module and has no such methods, or others of these names
+    (``train(loader)``), may hold any module: a loop would have to know it, and here it is met when its forward begins.
     """
-    if callable(getattr(wrapped, "eval", None)):
+    if _needs_nothing(wrapped, "eval") and _needs_nothing(wrapped, "train"):
         wrapped.eval()
         yield
         wrapped.train()
@@ -50,7 +60,7 @@ def _evaluation_mode(wrapped: Any, kind: type[nn.Module]) -> Iterator[None]:
     met: list[nn.Module] = []
 
     def begin(module: nn.Module, inputs: Any) -> None:
-        if isinstance(module, kind) and module.training:
+        if module.training:
             met.append(module.eval())
 
     handle = register_module_forward_pre_hook(begin)
