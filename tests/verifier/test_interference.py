@@ -118,11 +118,11 @@ ODD = {
     "generator": ("def wrap(model): yield model", "returned a generator object"),
     "None": ("def wrap(model): pass", "returned a NoneType object"),
     "number": ("wrap = 5", "'int' object is not callable"),
-    "attribute error": ("import os\nos.no_such_thing", "no attribute 'no_such_thing'"),
+    "attribute error": ("import os\nwrap = os.no_such_thing", "no attribute 'no_such_thing'"),
     "contract of a wrong type": ("CONTRACT = {'average': 'sum'}\ndef wrap(model): return model", "ddp_core.Contract"),
     "contract of nothing": ("CONTRACT = {}\ndef wrap(model): return model", "ddp_core.Contract"),
     "contract that raises": ("def contract(): return 1 / 0\ndef wrap(model): return model", "ZeroDivisionError"),
-    "exit on import": ("import sys\nsys.exit(3)", "SystemExit: 3"),
+    "exit on import": ("import sys\nsys.exit(3)\ndef wrap(model): return model", "SystemExit: 3"),
     "not Python": ("def wrap(model:", "SyntaxError"),
 }
 

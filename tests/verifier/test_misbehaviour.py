@@ -11,7 +11,7 @@ from tests.verifier.conftest import ranks
 
 
 def test_raises_on_import(lockstep, misbehaving):
-    report = lockstep.verify(misbehaving("", "import not_there\n"), world_size=2)
+    report = lockstep.verify(misbehaving("", "from not_there import wrap\n"), world_size=2)
     assert report.verdict == "unknown"
     detail = ranks(report)[0].detail
     assert "on import" in detail
@@ -21,9 +21,11 @@ def test_raises_on_import(lockstep, misbehaving):
 
 
 def test_has_no_such_attribute(lockstep, misbehaving):
-    report = lockstep.verify(misbehaving("") + ":wrapp", world_size=2)
+    """What cannot be told from the text; what can is refused before anything runs (``test_defined``)."""
+    source = "def wrap(model):\n    return model\nglobals()['other'] = wrap\n"
+    report = lockstep.verify(misbehaving("", source) + ":wrapp", world_size=2)
     assert report.verdict == "unknown"
-    assert "no attribute 'wrapp'; it has: Contract, W, wrap" in ranks(report)[0].detail
+    assert "no attribute 'wrapp'; it has: wrap, other" in ranks(report)[0].detail
 
 
 def test_raises_in_wrap(lockstep, misbehaving):
