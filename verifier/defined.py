@@ -38,13 +38,7 @@ def require_defined(path: Path, attribute: str) -> None:
 
 
 def _names(tree: ast.Module) -> Iterator[str]:
-    """Every name that the text binds or uses anywhere, and every attribute that it asks for."""
+    """Every word that the syntax tree holds: what the text binds in whatever way, what it uses, and its strings."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
-        elif isinstance(node, ast.alias):
-            yield (node.asname or node.name).partition(".")[0]
+        for _, value in ast.iter_fields(node):
+            yield from (word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str))

@@ -28,6 +28,8 @@ def test_the_refusal_tells_what_there_is(tmp_path):
         "import ddp_core as wrap",
         "if True:\n    wrap = print",
         "for wrap in (print,): pass",
+        "match print:\n    case wrap: pass",
+        "import sys, types\nsys.modules[__name__] = types.SimpleNamespace(**{'wrap': print})",
         "globals()['wr' + 'ap'] = print",
         "def __getattr__(name): return print",
         "exec('wr' + 'ap = print')",
