@@ -54,6 +54,7 @@ class Contract:
         sync_buffers: every forward of a training step sees rank 0's buffers (BatchNorm's running statistics).
         lossy: the dtype to which gradients may be rounded on the wire, for example ``"bfloat16"``; None: none.
         sharded: parameters, gradients or optimizer state are spread over ranks.
+        optimizer: ``"own"`` where the update rule is the strategy's (Muon, say), whatever optimizer the loop asks for.
         supports: what it claims besides, of EXPECTED_CLAIMS (then an error is a failure, too) and EXTRA_CLAIMS.
         disclaims: what of EXPECTED_CLAIMS it does not claim: not judged, and reported as not claimed.
     """
@@ -63,11 +64,17 @@ class Contract:
     sync_buffers: bool = True
     lossy: str | None = None
     sharded: bool = False
+    optimizer: Literal["asked", "own"] = "asked"
     supports: frozenset[str] = field(default_factory=frozenset)
     disclaims: frozenset[str] = field(default_factory=frozenset)
 
     def __post_init__(self) -> None:
-        for name, valid in (("average", ("mean", "sum")), ("lossy", (None, "float32", "bfloat16", "float16"))):
+        values: dict[str, tuple[str | None, ...]] = {
+            "average": ("mean", "sum"),
+            "lossy": (None, "float32", "bfloat16", "float16"),
+            "optimizer": ("asked", "own"),
+        }
+        for name, valid in values.items():
             if getattr(self, name) not in valid:
                 raise ValueError(f"Contract({name}={getattr(self, name)!r}): must be one of {valid}")
         for name, known in (("supports", EXPECTED_CLAIMS | EXTRA_CLAIMS), ("disclaims", EXPECTED_CLAIMS)):

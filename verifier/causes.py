@@ -21,6 +21,7 @@ SHARED = {
     "over_time": "LS201",
     "equivalence": "LS201",
     "updates": "LS202",
+    "alone": "LS202",
 }  # modules that explain for these checks
 # In general words, where the source has only what is said of one case.
 MEANINGS = {

@@ -21,6 +21,7 @@ from verifier.errors import UsageError
 from verifier.files import read_model, write_atomically
 from verifier.judging import load_checks, run_check
 from verifier.launcher import CONTAINING, Launcher, LaunchError
+from verifier.own_rule import settle
 from verifier.performance import Performance
 from verifier.recording import Recording
 from verifier.report.build import build_report
@@ -110,6 +111,7 @@ def run(
         performance = Performance(launcher, out_dir, begun + request.timeout_s, tell)
         if _may_share(request) and hasattr(launcher, "run_together"):
             performance.run_together(scenarios)
+            performance.run_alone(scenarios)
             _file_request(out_dir, request)  # again: see Performance._file
             report = judge(out_dir, total_s=time.monotonic() - begun)
             if report.verdict == "pass" or not performance.shared:
@@ -118,6 +120,7 @@ def run(
             (out_dir / "report.json").unlink()
             scenarios = performance.take_back(scenarios)
         performance.run_apart(scenarios)
+        performance.run_alone(scenarios)
     tell("judging")
     _file_request(out_dir, request)
     return judge(out_dir, total_s=time.monotonic() - begun)
@@ -168,7 +171,7 @@ def _load(out_dir: Path, scenarios: list[Scenario]) -> Iterator[Recording]:
     for scenario in scenarios:
         folder = out_dir / "scenarios" / scenario.name
         if (folder / "launch.json").exists():
-            yield Recording.load(folder)
+            yield settle(Recording.load(folder))
 
 
 def verify(strategy: Any = "bucketed", *, out: str | Path | None = None, **settings: Any) -> Report:

@@ -127,7 +127,7 @@ def own_steps(recording: Recording) -> str | None:
     if contract_of(recording).get("average") == "sum":
         return "the strategy declares average='sum': its steps are longer than a single process's"
     if own := recording.ranks[0].notes.get("own_optimizer"):
-        return f"the strategy brought an optimizer of its own ({own})"
+        return f"the update rule is the strategy's own ({own})"
     return None
 
 

@@ -38,7 +38,7 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
     made = {recording.scenario.name for recording in recordings}
     missing = [scenario.name for scenario in planned if check.wants(scenario) and scenario.name not in made]
     comparisons, failures, margin = 0, list[Failure](), None
-    blocked, not_claimed = [f"{name}: not run" for name in missing], list[str]()
+    blocked, not_claimed = [(name, "not run") for name in missing], list[str]()
     for recording in wanted:
         findings = _judge(check, recording)
         comparisons += findings.comparisons
@@ -49,11 +49,11 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
             not_claimed.append(findings.not_claimed)
         elif findings.blocked or not recording.complete:
             reason = findings.blocked or "not every rank came to its end"
-            blocked.append(f"{recording.scenario.name}: {reason}")
+            blocked.append((recording.scenario.name, reason))
         elif findings.comparisons == 0:
-            blocked.append(f"{recording.scenario.name}: nothing was compared")
+            blocked.append((recording.scenario.name, "nothing was compared"))
     claimed = len(not_claimed) < len(wanted) + len(missing)
-    why = "; ".join(dict.fromkeys(blocked)) or None
+    why = "; ".join(_folded(blocked)) or None
     if not claimed:
         why = not_claimed[0] if not_claimed else NOT_TRIED
     verdict: Verdict = "fail" if failures else "unknown" if blocked or not claimed else "pass"
@@ -68,6 +68,14 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
         why=why if verdict == "unknown" else None,
         failures=failures[:MAX_FAILURES_SHOWN],
     )
+
+
+def _folded(told: list[tuple[str, str]]) -> list[str]:
+    """Each reason once, with the names of the scenarios that it is true of."""
+    names: dict[str, list[str]] = {}
+    for name, reason in told:
+        names.setdefault(reason, []).append(name)
+    return [f"{', '.join(dict.fromkeys(of))}: {reason}" for reason, of in names.items()]
 
 
 def _judge(check: Check, recording: Recording) -> Findings:

@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from verifier import lines
+from verifier.alone import FOLDER, scenario_alone
 from verifier.files import write_atomically
-from verifier.launcher import Launcher
+from verifier.launcher import Launcher, place_of
+from verifier.own_rule import may_matter, needs_one_rank
+from verifier.recording import Recording
 from verifier.scenario import Scenario
 
 
@@ -64,6 +67,20 @@ class Performance:
                     return
             waiting = waiting[len(acts) :]
 
+    def run_alone(self, scenarios: list[Scenario]) -> None:
+        """Those once more whose strategy updates by a rule of its own: on one rank, with everybody's samples."""
+        for scenario in scenarios:
+            left, folder = self._deadline - time.monotonic(), self._folder / scenario.name
+            if not may_matter(scenario) or left <= 0 or not _may_have_own_rule(folder):
+                continue
+            if not needs_one_rank(Recording.load(folder)):
+                continue
+            self._tell(f"{scenario.name}: its update rule is its own; the same on one rank, with everybody's samples")
+            alone, folder = scenario_alone(scenario), folder / FOLDER
+            alone.save(folder)
+            if self._launcher.run(alone, folder, min(left, scenario.timeout_s)).get("lost"):
+                return
+
     def _prepare(self, scenario: Scenario) -> Path:
         """An empty folder for it."""
         folder = self._folder / scenario.name
@@ -81,6 +98,13 @@ class Performance:
         hung = any((member["ended"] or "").startswith("hung") for member in ended["members"])
         imported = not all(words.get("when") == "on import" for words in last_words)
         return not hung and not ended.get("lost") and imported
+
+
+def _may_have_own_rule(folder: Path) -> bool:
+    """Does rank 0's journal speak of it at all? Reading a recording for nothing would take longer."""
+    journal = folder / place_of("rank 0") / "journal.jsonl"
+    text = journal.read_bytes() if journal.is_file() else b""
+    return b'"own_rule"' in text or b'"own_optimizer"' in text
 
 
 def _by_what_is_asked(scenario: Scenario) -> tuple[bool, bool]:

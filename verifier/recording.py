@@ -9,6 +9,7 @@ laptop.
     launch.json                      how each process ended, with the stacks of those that hung
     subject/rank0/journal.jsonl      ... one folder per rank
     reference/rank0/journal.jsonl    the single process on the large batch
+    alone/                           the strategy on one rank, where its update rule is its own: a recording by itself
 """
 
 from __future__ import annotations
@@ -174,6 +175,7 @@ class Recording:
     ranks: list[RankRecording]
     reference: RankRecording | None
     launch: dict[str, Any]
+    alone: RankRecording | None = None  # one rank by itself that took everybody's samples
 
     @classmethod
     def load(cls, folder: Path) -> Recording:
@@ -191,7 +193,8 @@ class Recording:
         reference = _read_rank(reference_folder, 0) if reference_folder.exists() else None
         launch_file = folder / "launch.json"
         launch = read_model(_Launch, launch_file).model_dump() if launch_file.exists() else {}
-        return cls(scenario, ranks, reference, launch)
+        alone = cls.load(folder / "alone").ranks[0] if (folder / "alone" / "scenario.json").exists() else None
+        return cls(scenario, ranks, reference, launch, alone)
 
     @property
     def complete(self) -> bool:

@@ -52,6 +52,7 @@ class Scenario(BaseModel):
     # Where ranks may differ.
     same_start: bool = Field(True, description="replicas are built equal; false: each rank draws its own weights")
     uneven: bool = Field(False, description="odd ranks have one step more; all train inside the wrapper's join()")
+    alone_for: int | None = Field(None, ge=1, description="one rank by itself takes the samples of this many ranks")
     own_interpreters: bool = Field(False, description="each rank is a Python of its own, as under torchrun, not a fork")
     same_registration: bool = Field(True, description="false: some ranks register equal parameters in another order")
 

@@ -6,21 +6,23 @@ update's.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
+from verifier.alone import compare_with_alone
 from verifier.check import Findings
 from verifier.comparison import UNIT_ROUNDOFF, Difference, bound_exact, compare
 from verifier.equivalence import LOSSY_DRIFT, blocked_reference, contract_of, is_exact, is_lossy, own_steps
+from verifier.movement import common_factor, is_about, told_by_the_world_size
 from verifier.recording import RankRecording, Recording, Tensor
+from verifier.refusal import last_words
 from verifier.scenario import SGD_LR, SGD_MOMENTUM, Scenario
 from verifier.scheduling import FACTOR
 from verifier.verdict import Failure
 
 
 def compare_weights(recording: Recording, steps: range) -> Findings:
-    """Every rank's weights after each of ``steps`` against the single process's, the first wrong step ending it.
+    """Every rank's weights after each of ``steps`` against the single process's, the first wrong step ending it; where
+    the update rule is the strategy's own, against what it comes to on one rank (``alone``).
 
     Raises nothing; ``blocked`` where weights were not recorded. The bound follows the optimizer: SGD moves a weight by
     the learning rate times what the gradient may be off; AdamW divides by the gradient's own size, so an honest
@@ -29,6 +31,8 @@ def compare_weights(recording: Recording, steps: range) -> Findings:
     findings = Findings(blocked=blocked_reference(recording))
     if findings.blocked:
         return findings
+    if recording.alone is not None and "own_optimizer" in recording.ranks[0].notes:
+        return compare_with_alone(recording, steps)
     assert recording.reference is not None
     for step in steps:
         for name in recording.parameter_names:
@@ -89,12 +93,24 @@ def not_judged(recording: Recording) -> str | None:
     """Why nothing can be said of this recording's updates; None: something can."""
     contract, scenario = contract_of(recording), recording.scenario
     if recording.ranks[0].notes.get("own_optimizer"):
-        return own_steps(recording)
+        return _not_known_alone(recording)
     if contract.get("lossy") and scenario.optimizer == "adamw":
         return "the strategy declares what it loses on the wire, and AdamW makes any loss of a tiny gradient large"
     plain = scenario.optimizer == "sgd" and not scenario.weight_decay and scenario.clip_norm is None
     if contract.get("average") == "sum" and not plain:
         return own_steps(recording)
+    return None
+
+
+def _not_known_alone(recording: Recording) -> str | None:
+    """Why it is not known what one process has by the strategy's own rule; None: it is."""
+    if recording.scenario.world_size == 1:
+        return f"{own_steps(recording)}, and one rank is all there is"
+    if contract_of(recording).get("average") == "sum" or is_lossy(recording) or recording.alone is None:
+        return own_steps(recording)
+    if not recording.alone.completed:
+        detail = (recording.alone.outcome or {}).get("detail") or "it did not come to its end"
+        return f"{own_steps(recording)}, and it could not be run on one rank to compare with: {last_words(detail)}"
     return None
 
 
@@ -181,7 +197,7 @@ def _explain_weight(recording: Recording, rank: RankRecording, step: int, name: 
             0.9,
         )
     if before is not None and after is not None and wanted is not None:
-        factor = _factor(before.values, after.values, wanted.values)
+        factor = common_factor(before.values, after.values, wanted.values)
         if factor is not None:
             return _explain_factor(recording.scenario, step, name, factor)
     return (
@@ -192,23 +208,8 @@ def _explain_weight(recording: Recording, rank: RankRecording, step: int, name: 
     )
 
 
-def _factor(start: np.ndarray | None, after: np.ndarray | None, wanted: np.ndarray | None) -> float | None:
-    """By how much every element moved further than it should have; None: by no one factor, or it cannot be told."""
-    if start is None or after is None or wanted is None or start.shape != wanted.shape:
-        return None
-    with np.errstate(invalid="ignore", divide="ignore"):  # weights that had not arrived are signalling NaNs
-        moved, due = after - start, wanted - start
-        told = np.abs(due) > 1e-3 * np.abs(due).max(initial=0.0)
-        factor = float(np.median(np.real(moved[told] / due[told]))) if np.count_nonzero(told) >= 4 else math.nan
-        alike = bool((np.abs(moved - factor * due) <= 1e-5 * np.abs(due).max(initial=0.0)).all())
-    return factor if alike and abs(factor - 1) > 1e-3 else None
-
-
 def _explain_factor(scenario: Scenario, step: int, name: str, factor: float) -> tuple[str, str, str, float]:
-    def is_about(number: float) -> bool:
-        return abs(factor - number) < 1e-4 * number
-
-    if step == 0 and scenario.optimizer == "sgd" and is_about(2 + SGD_MOMENTUM):
+    if step == 0 and scenario.optimizer == "sgd" and is_about(factor, 2 + SGD_MOMENTUM):
         return (
             "stepped_twice",
             f"the weights of {name} moved {factor:.3g} times as far as they should in step {step}, as two steps with a "
@@ -216,7 +217,7 @@ def _explain_factor(scenario: Scenario, step: int, name: str, factor: float) -> 
             "step once: in the loop or in the strategy, not in both",
             0.9,
         )
-    if scenario.new_lr_after == step - 1 and is_about(1 / FACTOR):
+    if scenario.new_lr_after == step - 1 and is_about(factor, 1 / FACTOR):
         return (
             "schedule_ignored",
             f"the learning rate changed after step {step - 1}, and in step {step} {name} moved as far as "
@@ -224,9 +225,7 @@ def _explain_factor(scenario: Scenario, step: int, name: str, factor: float) -> 
             "read lr from the optimizer's param_groups in each step, where schedulers change it",
             0.95,
         )
-    size = scenario.world_size
-    known = {"the world size": size, "the root of the world size": size**0.5, "one over the world size": 1 / size}
-    of_size = next((f": {words}" for words, number in known.items() if is_about(number)), "")
+    of_size = told_by_the_world_size(factor, scenario.world_size)
     return (
         "update_scaled",
         f"the gradient of {name} was right in step {step}, and its weights moved {factor:.3g} times as far as they "

@@ -20,6 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from ddp_core.driver import Driver, drive
 from ddp_core.methods import that_a_loop_may_call
 from verifier import fault as faults
+from verifier import update_rule
 from verifier import workload as workloads
 from verifier.arguments import filled
 from verifier.evaluating import evaluate
@@ -75,6 +76,7 @@ class Subject:
             self.journal.note("evaluation", self.workload.evaluate(self.model))
 
     def _claimed(self, strategy: LoadedStrategy) -> bool:
+        self.contract = strategy.contract
         self.journal.note("contract", strategy.contract_dict())
         reason = strategy.not_claimed(self.scenario)
         if reason is not None:
@@ -124,8 +126,7 @@ class Subject:
             self.optimizer = driver.make_optimizer(cls, [p for _, p in self.parameters], **options)
         except BaseException as error:
             raise StrategyError.of("while the optimizer was made", error) from error
-        if (own := own_optimizer(self.optimizer, cls)) is not None:
-            self.journal.note("own_optimizer", own)
+        update_rule.tell_at_start(self, cls)
 
     def wrap(self, strategy: LoadedStrategy, model: nn.Module) -> Driver:
         def wrap(model: nn.Module) -> Any:
@@ -178,6 +179,8 @@ class Subject:
         except BaseException as error:
             raise StrategyError.of(f"in step {step} ({self.observer.phase})", error) from error
         self._record("weight", step)
+        if step == 0:
+            update_rule.tell_after_step(self, self.workload.optimizer()[0])
         self._weights_late = self.observer.on_their_way()
         if step == 0 and not self.journal.has_moved("weight", -1, 0) and not self.journal.holds("gradient", 0):
             self.journal.note("untouched", True)
@@ -208,7 +211,7 @@ class Subject:
 
     def _forward(self, step: int, micro: int, *, quiet: bool = False) -> torch.Tensor:
         """The loss of one micro-batch, its share of the rank's."""
-        *inputs, target = self.workload.micro_batch(step, micro, self.rank)
+        *inputs, target = self._micro_batch(step, micro)
         self.phase("forward", micro, quiet=quiet)
         saw = partial(self._saw, step, micro)
         first = step == 0 and micro == 0
@@ -230,6 +233,11 @@ class Subject:
         loss = loss_of(output)
         self.loss_scale.follow(loss, loss_of)
         return loss
+
+    def _micro_batch(self, step: int, micro: int) -> tuple[torch.Tensor, ...]:
+        if self.scenario.alone_for is not None:
+            return self.workload.everybodys_micro_batch(step, micro)
+        return self.workload.micro_batch(step, micro, self.rank)
 
     def _forward_began(self) -> None:
         self.journal.note("rng_forward", rng_digest())
@@ -291,15 +299,6 @@ class Subject:
             for key, value in sorted(state.get(parameter, {}).items()):
                 if isinstance(value, torch.Tensor):
                     self.journal.tensor("optimizer_state", step, f"{name}/{key}", value, keep=False)
-
-
-def own_optimizer(optimizer: Any, asked: type[torch.optim.Optimizer]) -> str | None:
-    """The name of another of torch's optimizers than the one asked for. None: it is that one (with other options it is
-    wrong), or a class of the strategy's own, which has to do the same.
-    """
-    kind = type(optimizer)
-    torchs = isinstance(optimizer, torch.optim.Optimizer) and getattr(torch.optim, kind.__name__, None) is kind
-    return kind.__name__ if torchs and kind is not asked else None
 
 
 class DeliberateError(Exception):

@@ -70,6 +70,11 @@ class Workload(ABC):
         start = (rank * self.scenario.num_micro_batches + micro) * size
         return tuple(tensor[start : start + size] for tensor in self.large_batch(step))
 
+    def everybodys_micro_batch(self, step: int, micro: int) -> tuple[torch.Tensor, ...]:
+        """What all ranks together take as their ``micro``-th micro-batch."""
+        each = [self.micro_batch(step, micro, rank) for rank in range(self.scenario.world_size)]
+        return tuple(torch.cat(parts) for parts in zip(*each, strict=True))
+
     @contextmanager
     def watching(self, watcher: Watcher, leaving: Watcher | None = None) -> Iterator[None]:
         """While inside, ``watcher(name, buffer)`` is told of the buffers that a forward finds, before it changes them,
@@ -129,5 +134,8 @@ def left(name: str, buffer: torch.Tensor) -> None:
 
 
 def load(scenario: Scenario) -> Workload:
+    """The workload of ``scenario``; of one rank alone, that of the ranks whose samples it takes."""
     cls: type[Workload] = catalogue.WORKLOADS.load(scenario.workload).WORKLOAD
+    if scenario.alone_for is not None:
+        scenario = scenario.model_copy(update={"world_size": scenario.alone_for, "alone_for": None})
     return cls(scenario)

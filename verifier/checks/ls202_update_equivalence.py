@@ -4,15 +4,22 @@ Claim: where the gradients were right, so are the weights after ``optimizer.step
 with the right state, and one that no rank used stayed where it was. Bit for bit in exact arithmetic, else within a
 bound that follows from the dtype and the optimizer.
 
+Where the update rule is the strategy's own (Muon, Lion, another AdamW), a single process has what the same strategy
+comes to on one rank that takes everybody's samples. It is run there as well, and each tensor's movement has to be the
+same to a hundredth. The rule is taken for its own where a driver of the strategy's makes another optimizer than the
+loop asked for, and where the contract says ``optimizer="own"``.
+
 Catches: an optimizer that holds other tensors than those that are trained; steps skipped or taken twice; sharded
 optimizers that do not hand out what they own; optimizer state that is lost; an inner optimizer that no scheduler
-reaches; gradients of zeros, in place of None, that let weight decay and momentum move parameters which nobody used.
+reaches; gradients of zeros, in place of None, that let weight decay and momentum move parameters which nobody used; of
+a rule of its own what depends on the number of ranks: parameters without an owner, norms and matrices taken in slices.
 
 Blind to: steps from the first wrong gradient on, which LS201 reports; steps after the first where the contract declares
-``average="sum"``, and all of them where the strategy brings an optimizer of its own.
+``average="sum"``; a rule of the strategy's own that is as wrong on one rank, or cannot be run on one.
 
 Seen in the wild: huggingface/accelerate#2665 (the optimizer held the parameters from before wrapping);
-pytorch/pytorch#28294 (unused parameters moved by momentum); huggingface/accelerate#2790 (a step too many).
+pytorch/pytorch#28294 (unused parameters moved by momentum); huggingface/accelerate#2790 (a step too many);
+KellerJordan/Muon#45 (what becomes of a matrix that is sharded).
 
 Remedy: make the optimizer from the parameters that are trained, after wrapping; step on every rank, once.
 """
@@ -42,7 +49,12 @@ def update_equivalence(recording: Recording) -> Findings:
     if steps == 0:
         return Findings(blocked="the gradients are wrong from the first step on: see LS201")
     findings = compare_weights(recording, range(steps))
+    if recording.alone is not None:
+        return findings
+    brought = recording.ranks[0].notes.get("brought")
     for failure in findings.failures:
+        if failure.cause == "update_differs" and brought is not None:
+            failure.hint = f"{failure.hint}; if {brought} has an update rule of its own: Contract(optimizer='own')"
         if failure.cause == "update_differs" and gradients.not_claimed:
             failure.explanation = (
                 f"the weights of {failure.parameter} after step {failure.step} are not those of the single process; "

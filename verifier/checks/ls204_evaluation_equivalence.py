@@ -7,7 +7,7 @@ Catches: a copy that is evaluated and was not brought up to date; weights that a
 for evaluation that leaves something out.
 
 Blind to: what changes with the mode (dropout, statistics), which the model here does not have; strategies whose weights
-are rightly not the single process's (``lossy``, ``average="sum"``, an optimizer of their own).
+are rightly not the single process's (``lossy``, ``average="sum"``, an update rule of their own).
 
 Seen in the wild: a class of mistake.
 

@@ -25,7 +25,7 @@ from verifier.updates import compare_weights, not_judged
 
 @check(when=lambda scenario: scenario.resume_after is not None)
 def resume(recording: Recording) -> Findings:
-    if reason := own_steps(recording) or not_judged(recording):
+    if reason := not_judged(recording) or (own_steps(recording) if recording.alone is None else None):
         return Findings(not_claimed=reason)
     first = recording.scenario.resume_after
     assert first is not None

@@ -39,6 +39,7 @@ class ScenarioResult(_Model):
     num_steps: int
     num_micro_batches: int
     driver: str | None = None
+    own_rule: str | None = Field(None, description="the optimizer whose update rule is the strategy's own")
     complete: bool
     refused: str | None = Field(None, description="what the strategy said when it refused what it does not claim")
     not_claimed: str | None = Field(None, description="why the strategy was not put through it, or not to its end")

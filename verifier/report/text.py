@@ -34,7 +34,7 @@ def renderable(report: Report) -> RenderableType:
             parts += ["", *_failed_check(check)]
         elif check.verdict == "unknown" and check.claimed and not report.problems and report.verdict != "fail":
             parts += ["", f"{check.code} {check.name}: {escape(check.why or 'unknown')}"]
-    parts += _refused(report) + _incomplete(report)
+    parts += _own_rule(report) + _refused(report) + _incomplete(report)
     for scenario in report.scenarios:
         parts += _figures(scenario)
     parts += _observer(report)
@@ -104,6 +104,14 @@ def _short(failure: Failure) -> str:
     if failure.parameter is not None:
         parts.append(failure.parameter + (str(failure.index) if failure.index else ""))
     return ", ".join(parts)
+
+
+def _own_rule(report: Report) -> list[RenderableType]:
+    rules = sorted({scenario.own_rule for scenario in report.scenarios if scenario.own_rule is not None})
+    if not rules:
+        return []
+    told = f"\nupdate rule: the strategy's own ({', '.join(rules)}), held to what it comes to on one rank"
+    return [Text(f"{told} with everybody's samples")]
 
 
 def _refused(report: Report) -> list[RenderableType]:

@@ -1,0 +1,162 @@
+"""Optimizers that update by a rule of their own: held to what the same strategy comes to on one rank.
+
+None of these steps is a single process's with SGD, and the honest ones must pass all the same.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from verifier.alone import _off_by
+from verifier.engine import judge
+
+HEAD = """
+import torch, torch.distributed as dist
+from ddp_core import Contract, Driver
+from torch.nn.parallel import DistributedDataParallel
+
+class Lion(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                gradient = p.grad.to_dense() if p.grad.is_sparse else p.grad
+                momentum = self.state[p].setdefault("momentum", torch.zeros_like(p))
+                p.sub_(torch.sgn(0.9 * momentum + 0.1 * gradient), alpha=group["lr"] FACTOR)
+                momentum.mul_(0.99).add_(gradient, alpha=0.01)
+"""
+DRIVEN = """
+class wrap(Driver):
+    def prepare(self, model):
+        BEFORE
+        return DistributedDataParallel(model, find_unused_parameters=True)
+
+    def make_optimizer(self, cls, parameters, *, lr, **options):
+        return MADE
+"""
+BESIDE = """
+class Both:
+    def __init__(self, parameters, lr):
+        matrices = [p for p in parameters if p.ndim == 2]
+        rest = [p for p in parameters if p.ndim != 2]
+        self.parts = [Lion(matrices or rest, {"lr": lr}), torch.optim.AdamW(rest or matrices, lr)]
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+    def zero_grad(self, set_to_none=True):
+        for part in self.parts:
+            part.zero_grad(set_to_none)
+
+    def step(self):
+        for part in self.parts:
+            part.step()
+"""
+WRAPPED = """
+class Zero(DistributedDataParallel):
+    def wrap_optimizer(self, cls, parameters, *, lr, **options):
+        return Lion(parameters, {"lr": lr})
+
+def wrap(model):
+    return Zero(model, find_unused_parameters=True)
+"""
+INSIDE = """
+class Reducing(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            gradient = p.grad.contiguous()
+            dist.all_reduce(gradient)
+            p.sub_(torch.sgn(gradient), alpha=self.param_groups[0]["lr"])
+
+class wrap(Driver):
+    contract = Contract(sharded=True, sync_buffers=False, disclaims={"unused_parameters", "sparse_gradients"})
+    can_clip = False
+
+    def prepare(self, model):
+        BEFORE
+        for tensor in [*model.parameters(), *model.buffers()]:
+            whole = tensor.data.contiguous()
+            dist.broadcast(whole, 0)
+            tensor.data.copy_(whole)
+        return model
+
+    def make_optimizer(self, cls, parameters, *, lr, **options):
+        return Reducing(parameters, {"lr": lr})
+"""
+REFUSES_ONE = 'if dist.get_world_size() == 1:\n            raise RuntimeError("one device needs no such thing")'
+
+
+@pytest.fixture
+def verify(lockstep, tmp_path):
+    def run(body, *, made='Lion(parameters, {"lr": lr})', before="", factor="", declared="", **asked):
+        path = tmp_path / "mine.py"
+        text = HEAD.replace("FACTOR", factor) + body.replace("MADE", made).replace("BEFORE", before) + declared
+        path.write_text(text)
+        return lockstep.verify(f"{path}:wrap", out=tmp_path / "out", **asked)
+
+    return run
+
+
+def _check(report, code):
+    return next(check for check in report.checks if check.code == code)
+
+
+@pytest.mark.parametrize("profile", ["quick", "standard"])
+def test_a_rule_of_its_own_passes_and_the_report_says_to_what_it_was_held(verify, tmp_path, profile):
+    report = verify(DRIVEN, profile=profile, world_size=2)
+    assert report.verdict == "pass", report.summary
+    assert _check(report, "LS202").comparisons > 50
+    assert "Lion" in {scenario.own_rule for scenario in report.scenarios}
+    assert judge(tmp_path / "out").verdict == "pass"
+    launched = json.loads((tmp_path / "out/scenarios/plain/alone/scenario.json").read_text())
+    assert (launched["world_size"], launched["alone_for"]) == (1, 2)
+
+
+@pytest.mark.parametrize("made", ["torch.optim.RMSprop(parameters, 1e-3)", "Both(parameters, lr)"])
+def test_another_of_torchs_and_two_side_by_side_are_own_rules(verify, made):
+    report = verify(BESIDE + DRIVEN, made=made, checks=("LS101", "LS201", "LS202"), profile="standard")
+    assert report.verdict == "pass", report.summary
+    assert _check(report, "LS202").claimed
+
+
+def test_what_depends_on_the_number_of_ranks_is_caught(verify):
+    report = verify(DRIVEN, factor="* dist.get_world_size()")
+    first = _check(report, "LS202").failures[0]
+    assert (report.verdict, first.cause) == ("fail", "update_scaled")
+    assert "on one rank" in first.explanation
+    assert "the world size" in first.explanation
+
+
+def test_what_is_handed_a_class_is_held_to_it_unless_it_says_otherwise(verify):
+    report = verify(WRAPPED)
+    assert report.verdict == "fail"
+    assert "Contract(optimizer='own')" in (_check(report, "LS202").failures[0].hint or "")
+    report = verify(WRAPPED, declared='\nCONTRACT = Contract(optimizer="own")\n')
+    assert report.verdict == "pass", report.summary
+
+
+def test_reduced_inside_the_step_by_a_rule_of_its_own(verify):
+    assert verify(INSIDE, profile="standard").verdict == "pass"
+
+
+def test_what_cannot_be_run_on_one_rank_is_not_judged(verify):
+    report = verify(DRIVEN, before=REFUSES_ONE)
+    update = _check(report, "LS202")
+    assert (report.verdict, update.claimed) == ("pass", False), report.summary  # gradients and lockstep were seen
+    report = verify(INSIDE, before=REFUSES_ONE)
+    assert report.verdict == "unknown"
+    assert "one device needs no such thing" in report.summary
+
+
+def test_movement_is_compared_as_a_whole():
+    start, wanted = np.zeros(1000), np.ones(1000)
+    assert _off_by(wanted, wanted, start) == 0
+    assert _off_by(wanted * 1.5, wanted, start) == pytest.approx(0.5)
+    assert _off_by(start, wanted, start) == pytest.approx(1)
+    assert _off_by(np.full(1000, np.nan), wanted, start) == np.inf
+    assert _off_by(np.ones(999), wanted, start) == np.inf
+    assert _off_by(np.full(4, 2.0), np.full(4, 1.0), np.full(4, 1.0)) > 1e6  # moved where nothing should

@@ -1,0 +1,132 @@
+"""The strategy by itself on one rank, with everybody's samples: what one process has by an update rule of its own.
+
+Special here: the bound. Gradients are held to the single process's elsewhere, strictly. What a stranger's rule makes of
+roundings is not known (Muon turns directions without a gradient into ones of full size, a sign flips), so here a whole
+tensor's movement is compared, in its norm: honest rules agree to a thousandth and better, and a parameter that nobody
+steps, a factor, or a matrix that was taken in slices, is off by its own size.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verifier.check import Findings
+from verifier.comparison import compare
+from verifier.movement import common_factor, told_by_the_world_size
+from verifier.recording import RankRecording, Recording
+from verifier.scenario import Scenario
+from verifier.verdict import Failure
+
+FOLDER = "alone"  # below the scenario's own
+BOUND = 0.01  # of the norm of a tensor's whole movement so far
+STILL = 1e-12  # of a tensor's norm: what is no movement
+
+
+def scenario_alone(scenario: Scenario) -> Scenario:
+    """One rank, undisturbed, that takes the samples of all ranks of ``scenario``."""
+    changed = {"world_size": 1, "alone_for": scenario.world_size, "delay_ms": 0.0, "own_interpreters": False}
+    return scenario.model_copy(update={**changed, "resume_after": None})
+
+
+def compare_with_alone(recording: Recording, steps: range) -> Findings:
+    """Every rank's weights after each of ``steps`` against those of the one rank, the first wrong step ending it.
+
+    ``blocked`` where weights were not recorded.
+    """
+    alone, findings = recording.alone, Findings()
+    assert alone is not None
+    for step in steps:
+        for name in recording.parameter_names:
+            for rank in recording.ranks:
+                _compare(recording, alone, rank, step, name, findings)
+        if findings.failures:
+            break
+    return findings
+
+
+def _compare(
+    recording: Recording, alone: RankRecording, rank: RankRecording, step: int, name: str, findings: Findings
+) -> None:
+    held = [rank.tensor("weight", step, name), alone.tensor("weight", step, name), alone.tensor("weight", -1, name)]
+    found = [tensor.values for tensor in held if tensor is not None and tensor.values is not None]
+    if len(found) < len(held):
+        findings.blocked = f"the weights after step {step} were not recorded on rank {rank.rank}, or not alone"
+        return
+    findings.comparisons += 1
+    observed, wanted, start = found
+    margin = _off_by(observed, wanted, start) / BOUND
+    findings.note_margin(margin)
+    if margin > 1:
+        findings.failures.append(_failure(recording, alone, rank, step, name, observed, wanted))
+
+
+def _off_by(observed: np.ndarray, wanted: np.ndarray, start: np.ndarray) -> float:
+    """The error's norm over that of the movement. Shapes that differ, and what is not finite, are infinitely wrong."""
+    if observed.shape != wanted.shape:
+        return float("inf")
+    if observed.dtype == wanted.dtype and np.array_equal(observed, wanted, equal_nan=wanted.dtype.kind in "fc"):
+        return 0.0
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        moved = float(np.linalg.norm((wanted - start).ravel()))
+        least = STILL * float(np.linalg.norm(start.ravel()))
+        off = float(np.linalg.norm((observed - wanted).ravel())) / max(moved, least, 1e-300)
+    return off if np.isfinite(off) else float("inf")
+
+
+def _failure(
+    recording: Recording,
+    alone: RankRecording,
+    rank: RankRecording,
+    step: int,
+    name: str,
+    observed: np.ndarray,
+    wanted: np.ndarray,
+) -> Failure:
+    worst = compare(observed, wanted, 0.0 if observed.shape != wanted.shape else 1e-300)
+    cause, explanation, hint, confidence = _explain(recording, alone, rank, step, name)
+    return Failure(
+        scenario=recording.scenario.name,
+        step=step,
+        rank=rank.rank,
+        parameter=name,
+        index=list(worst.index),
+        expected=repr(worst.expected),
+        observed=repr(worst.observed),
+        cause=cause,
+        confidence=confidence,
+        explanation=explanation,
+        hint=hint,
+    )
+
+
+def _explain(
+    recording: Recording, alone: RankRecording, rank: RankRecording, step: int, name: str
+) -> tuple[str, str, str, float]:
+    before, after = rank.tensor("weight", step - 1, name), rank.tensor("weight", step, name)
+    wanted = alone.tensor("weight", step, name)
+    assert after is not None
+    assert wanted is not None
+    if before is not None and before.digest == after.digest:
+        return (
+            "not_stepped",
+            f"the weights of {name} did not move in step {step}, and on one rank the same strategy moves them",
+            "give every parameter an owner who steps it, and hand out what it comes to",
+            0.9,
+        )
+    factor = common_factor(before.values, after.values, wanted.values) if before is not None else None
+    if factor is not None:
+        of_size = told_by_the_world_size(factor, recording.scenario.world_size)
+        return (
+            "update_scaled",
+            f"the weights of {name} moved {factor:.3g} times as far in step {step} as the same strategy moves them on "
+            f"one rank, with everybody's samples{of_size}",
+            "step with the mean over ranks; scale nothing by the world size",
+            0.9 if of_size else 0.6,
+        )
+    return (
+        "update_differs",
+        f"the weights of {name} after step {step} are not those that the same strategy comes to on one rank, with "
+        "everybody's samples",
+        "let whoever computes an update see the whole gradient, averaged, and the state that belongs to it",
+        0.5,
+    )

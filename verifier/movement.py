@@ -1,0 +1,39 @@
+"""By what factor weights moved too far, and whether the world size explains it. Pure numpy.
+
+Special here: one factor for all elements of a tensor, or none. A factor that fits most of them is a coincidence.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def common_factor(start: np.ndarray | None, after: np.ndarray | None, wanted: np.ndarray | None) -> float | None:
+    """By how much every element moved further than it should have; None: by no one factor, or it cannot be told.
+
+    All three of one shape, of any dtype: the weights before a step, after it, and those that there should be.
+    """
+    if start is None or after is None or wanted is None or start.shape != wanted.shape:
+        return None
+    with np.errstate(invalid="ignore", divide="ignore"):  # weights that had not arrived are signalling NaNs
+        moved, due = after - start, wanted - start
+        told = np.abs(due) > 1e-3 * np.abs(due).max(initial=0.0)
+        factor = float(np.median(np.real(moved[told] / due[told]))) if np.count_nonzero(told) >= 4 else math.nan
+        alike = bool((np.abs(moved - factor * due) <= 1e-5 * np.abs(due).max(initial=0.0)).all())
+    return factor if alike and abs(factor - 1) > 1e-3 else None
+
+
+def is_about(factor: float, number: float) -> bool:
+    return abs(factor - number) < 1e-4 * number
+
+
+def told_by_the_world_size(factor: float, world_size: int) -> str:
+    """ ": the world size", if that is the factor, its root, or one over it; else nothing."""
+    known = {
+        "the world size": world_size,
+        "the root of the world size": world_size**0.5,
+        "one over the world size": 1 / world_size,
+    }
+    return next((f": {words}" for words, number in known.items() if is_about(factor, number)), "")

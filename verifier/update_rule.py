@@ -1,0 +1,78 @@
+"""Whose update rule is it: that of the optimizer that the loop asks for, or the strategy's own?
+
+Special here: it is found on the ranks by looking, once a step has been taken. A rule of its own is no mistake (Muon,
+Lion, another AdamW): what a single process has is then what the same strategy computes on one rank (``alone``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ddp_core.driver import Driver
+
+if TYPE_CHECKING:
+    from verifier.worker import Subject
+
+DEPTH = 4  # how deep optimizers are looked for in what holds them: driver, wrapper, list, optimizer
+
+
+def tell_at_start(subject: Subject, asked: type[torch.optim.Optimizer]) -> None:
+    """Note what is sure when the optimizer is made: the contract says so, or torch has another one of that name."""
+    declared = type(subject.optimizer).__name__ if subject.contract.optimizer == "own" else None
+    if (own := declared or another_of_torchs(subject.optimizer, asked)) is not None:
+        subject.journal.note("own_optimizer", own)
+
+
+def tell_after_step(subject: Subject, asked: type[torch.optim.Optimizer]) -> None:
+    """Note what may be so, and what weights decide (``own_rule.settle``): a class of the strategy's own.
+
+    ``brought``: its name. ``own_rule``: the same, where a driver of the strategy's makes the optimizer, and the class
+    that the loop asked for is nowhere in it, or not alone.
+    """
+    optimizer = subject.optimizer
+    if isinstance(optimizer, asked) or another_of_torchs(optimizer, asked) is not None:
+        return
+    name = type(optimizer).__name__
+    subject.journal.note("brought", name)
+    if _makes_its_own(subject.driver) and not _is_all_there_is(asked, subject):
+        subject.journal.note("own_rule", name)
+
+
+def another_of_torchs(optimizer: Any, asked: type[torch.optim.Optimizer]) -> str | None:
+    """The name of another of torch's optimizers than the one asked for. None: it is that one (with other options it is
+    wrong), or a class of the strategy's own.
+    """
+    kind = type(optimizer)
+    torchs = isinstance(optimizer, torch.optim.Optimizer) and getattr(torch.optim, kind.__name__, None) is kind
+    return kind.__name__ if torchs and kind is not asked else None
+
+
+def _makes_its_own(driver: Driver) -> bool:
+    """Is ``make_optimizer`` a stranger's? What ``wrap_optimizer(cls, ...)`` makes is held to the class it is given."""
+    maker = next(kind for kind in type(driver).__mro__ if "make_optimizer" in vars(kind))
+    return maker.__module__.split(".")[0] != "ddp_core"
+
+
+def _is_all_there_is(asked: type[torch.optim.Optimizer], subject: Subject) -> bool:
+    """Does an optimizer of the class asked for do the work behind the one that the loop holds, and no other?"""
+    found = [one for one in _optimizers_in([subject.optimizer, subject.driver]) if one is not subject.optimizer]
+    return bool(found) and all(isinstance(one, asked) for one in found)
+
+
+def _optimizers_in(things: Iterable[Any], depth: int = DEPTH) -> Iterator[torch.optim.Optimizer]:
+    """Optimizers among ``things``, and among what those hold. By their types: proxies answer with code of their own."""
+    for thing in things:
+        if issubclass(type(thing), torch.optim.Optimizer):
+            yield thing
+        if depth == 0 or issubclass(type(thing), torch.Tensor | nn.Module):
+            continue
+        if issubclass(type(thing), dict):
+            yield from _optimizers_in(list(thing.values()), depth - 1)
+        elif issubclass(type(thing), list | tuple | set):
+            yield from _optimizers_in(list(thing), depth - 1)
+        elif isinstance(held := getattr(thing, "__dict__", None), dict) and not issubclass(type(thing), type):
+            yield from _optimizers_in(list(held.values()), depth - 1)
