@@ -1,5 +1,8 @@
 """The strategy by itself on one rank, with everybody's samples: what one process has by an update rule of its own.
 
+Also where gradients are summed over W ranks, as declared: the loss is then multiplied by W, and if the optimizer is the
+one asked for, plain torch beside that rank is the standard.
+
 Special here: the bound. Gradients are held to the single process's elsewhere, strictly. What a stranger's rule makes of
 roundings is not known (Muon turns directions without a gradient into ones of full size, a sign flips), so here a whole
 tensor's movement is compared, in its norm: honest rules agree to a thousandth and better, and a parameter that nobody
@@ -18,14 +21,31 @@ from verifier.scenario import Scenario
 from verifier.verdict import Failure
 
 FOLDER = "alone"  # below the scenario's own
-BOUND = 0.01  # of the norm of a tensor's whole movement so far
+BOUND = 0.01  # of the norm of a tensor's whole movement so far, by a rule of its own
+BOUND_AS_ASKED = 1e-4  # by torch's SGD or AdamW, in exact arithmetic or float64
 STILL = 1e-12  # of a tensor's norm: what is no movement
 
 
-def scenario_alone(scenario: Scenario) -> Scenario:
-    """One rank, undisturbed, that takes the samples of all ranks of ``scenario``."""
+def scenario_alone(scenario: Scenario, *, summed: bool) -> Scenario:
+    """One rank, undisturbed, with the samples of all ranks of ``scenario``; its gradient is their sum, or mean."""
     changed = {"world_size": 1, "alone_for": scenario.world_size, "delay_ms": 0.0, "own_interpreters": False}
-    return scenario.model_copy(update={**changed, "resume_after": None})
+    times = scenario.world_size if summed else 1
+    return scenario.model_copy(update={**changed, "resume_after": None, "loss_times": times})
+
+
+def has_own_rule(recording: Recording) -> bool:
+    return "own_optimizer" in recording.ranks[0].notes
+
+
+def standard(recording: Recording) -> RankRecording | None:
+    """What weights are held to: the one rank's, or, where the optimizer is the one asked for, plain torch's beside it.
+
+    None: there is none, or it did not come to its end.
+    """
+    if recording.alone is None:
+        return None
+    found = recording.alone.ranks[0] if has_own_rule(recording) else recording.alone.reference
+    return found if found is not None and found.completed else None
 
 
 def compare_with_alone(recording: Recording, steps: range) -> Findings:
@@ -33,7 +53,7 @@ def compare_with_alone(recording: Recording, steps: range) -> Findings:
 
     ``blocked`` where weights were not recorded.
     """
-    alone, findings = recording.alone, Findings()
+    alone, findings = standard(recording), Findings()
     assert alone is not None
     for step in steps:
         for name in recording.parameter_names:
@@ -47,14 +67,15 @@ def compare_with_alone(recording: Recording, steps: range) -> Findings:
 def _compare(
     recording: Recording, alone: RankRecording, rank: RankRecording, step: int, name: str, findings: Findings
 ) -> None:
-    held = [rank.tensor("weight", step, name), alone.tensor("weight", step, name), alone.tensor("weight", -1, name)]
+    start = recording.ranks[0].tensor("weight", -1, name)
+    held = [rank.tensor("weight", step, name), alone.tensor("weight", step, name), start]
     found = [tensor.values for tensor in held if tensor is not None and tensor.values is not None]
     if len(found) < len(held):
         findings.blocked = f"the weights after step {step} were not recorded on rank {rank.rank}, or not alone"
         return
     findings.comparisons += 1
-    observed, wanted, start = found
-    margin = _off_by(observed, wanted, start) / BOUND
+    observed, wanted, begun = found
+    margin = _off_by(observed, wanted, begun) / (BOUND if has_own_rule(recording) else BOUND_AS_ASKED)
     findings.note_margin(margin)
     if margin > 1:
         findings.failures.append(_failure(recording, alone, rank, step, name, observed, wanted))
@@ -109,7 +130,7 @@ def _explain(
     if before is not None and before.digest == after.digest:
         return (
             "not_stepped",
-            f"the weights of {name} did not move in step {step}, and on one rank the same strategy moves them",
+            f"the weights of {name} did not move in step {step}, and {_those(recording)} do",
             "give every parameter an owner who steps it, and hand out what it comes to",
             0.9,
         )
@@ -118,15 +139,19 @@ def _explain(
         of_size = told_by_the_world_size(factor, recording.scenario.world_size)
         return (
             "update_scaled",
-            f"the weights of {name} moved {factor:.3g} times as far in step {step} as the same strategy moves them on "
-            f"one rank, with everybody's samples{of_size}",
-            "step with the mean over ranks; scale nothing by the world size",
+            f"the weights of {name} moved {factor:.3g} times as far in step {step} as {_those(recording)}{of_size}",
+            "step with the mean over ranks, or the sum that is declared; scale nothing else by the world size",
             0.9 if of_size else 0.6,
         )
     return (
         "update_differs",
-        f"the weights of {name} after step {step} are not those that the same strategy comes to on one rank, with "
-        "everybody's samples",
+        f"the weights of {name} after step {step} are not {_those(recording)}",
         "let whoever computes an update see the whole gradient, averaged, and the state that belongs to it",
         0.5,
     )
+
+
+def _those(recording: Recording) -> str:
+    if has_own_rule(recording):
+        return "those that the same strategy comes to on one rank, with everybody's samples"
+    return f"those of a single process whose loss is multiplied by {recording.scenario.world_size}, as sums are"

@@ -59,9 +59,13 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
     in the method that also updates; ``.grad`` is then each rank's own. And where only its owner steps a parameter, what
     other ranks hold is of no account. The weights tell: in exact arithmetic and in float64 they are held to the single
     process. Elsewhere, and where gradients are tagged, it must be enough that all ranks came to the same weights.
+    So it is with a parameter server, which need not say that it is one: where a rank has the right gradient, and all
+    have the right weights, the others got them from it.
     """
     sharded, own = contract_of(recording).get("sharded"), all(_own_gradient(recording, f) for f in failures)
-    if not (sharded or own):
+    wrong = Counter(failure.parameter for failure in failures)
+    somewhere_right = all(number < recording.scenario.world_size for number in wrong.values())
+    if not (sharded or own or somewhere_right):
         return None
     if own and not any(rank.named("weight", 0) for rank in recording.ranks):
         return "no rank came to the end of the optimizer's step, which may reduce gradients itself"
@@ -74,8 +78,6 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
             return OUT_OF_SIGHT
         if not hidden:
             return None  # else the optimizer is another one, or forgets a parameter, which LS202 says
-    wrong = Counter(failure.parameter for failure in failures)
-    somewhere_right = all(number < recording.scenario.world_size for number in wrong.values())
     may_rest = hidden or _has_own_rule(recording)  # a small step may be lost in rounding
     alike = all(_same_weights(recording, name, may_rest=bool(may_rest)) for name in wrong if name is not None)
     return OUT_OF_SIGHT if alike and (own or somewhere_right) else None

@@ -1,4 +1,4 @@
-"""Where the strategy's update rule is its own: is it, and is it to be run on one rank? Pure functions on recordings.
+"""Is what one rank comes to by itself needed, for a rule of the strategy's own, or a sum? Pure functions on recordings.
 
 Special here: what the ranks noted of an optimizer's class leaves open whether it only does what was asked for in other
 words, as many sharded ones do. The first step's weights tell; if they are the single process's, nothing is different.
@@ -6,10 +6,11 @@ words, as many sharded ones do. The first step's weights tell; if they are the s
 
 from __future__ import annotations
 
+from verifier.alone import has_own_rule
 from verifier.equivalence import blocked_reference, contract_of, is_exact, is_wide
 from verifier.recording import Recording
 from verifier.scenario import Scenario
-from verifier.updates import compare_weights
+from verifier.updates import compare_with_reference
 
 READ_BY = frozenset({"LS202", "LS504"})
 
@@ -27,7 +28,7 @@ def _differs_at_once(recording: Recording) -> bool:
         return False
     if not (is_exact(recording) or is_wide(recording)):
         return False
-    return bool(compare_weights(recording, range(1)).failures)
+    return bool(compare_with_reference(recording, range(1)).failures)
 
 
 def may_matter(scenario: Scenario) -> bool:
@@ -37,11 +38,14 @@ def may_matter(scenario: Scenario) -> bool:
     return scenario.judged_by is None or not READ_BY.isdisjoint(scenario.judged_by)
 
 
+def is_summed(recording: Recording) -> bool:
+    return bool(contract_of(recording).get("average") == "sum")
+
+
 def needs_one_rank(recording: Recording) -> bool:
     """Is what one rank comes to by itself needed to judge this?"""
-    contract = contract_of(recording)
     if not recording.complete or recording.scenario.world_size == 1 or not may_matter(recording.scenario):
         return False
-    if contract.get("average") == "sum" or contract.get("lossy"):
+    if contract_of(recording).get("lossy"):
         return False
-    return "own_optimizer" in settle(recording).ranks[0].notes
+    return is_summed(recording) or has_own_rule(settle(recording))

@@ -18,7 +18,7 @@ from verifier import lines
 from verifier.alone import FOLDER, scenario_alone
 from verifier.files import write_atomically
 from verifier.launcher import Launcher, place_of
-from verifier.own_rule import may_matter, needs_one_rank
+from verifier.own_rule import is_summed, may_matter, needs_one_rank
 from verifier.recording import Recording
 from verifier.scenario import Scenario
 
@@ -68,15 +68,16 @@ class Performance:
             waiting = waiting[len(acts) :]
 
     def run_alone(self, scenarios: list[Scenario]) -> None:
-        """Those once more whose strategy updates by a rule of its own: on one rank, with everybody's samples."""
+        """Those once more whose steps are rightly not a single process's: on one rank, with everybody's samples."""
         for scenario in scenarios:
             left, folder = self._deadline - time.monotonic(), self._folder / scenario.name
-            if not may_matter(scenario) or left <= 0 or not _may_have_own_rule(folder):
+            if not may_matter(scenario) or left <= 0 or not _may_have_steps_of_its_own(folder):
                 continue
-            if not needs_one_rank(Recording.load(folder)):
+            recording = Recording.load(folder)
+            if not needs_one_rank(recording):
                 continue
-            self._tell(f"{scenario.name}: its update rule is its own; the same on one rank, with everybody's samples")
-            alone, folder = scenario_alone(scenario), folder / FOLDER
+            self._tell(f"{scenario.name} once more, on one rank with everybody's samples, whose steps these should be")
+            alone, folder = scenario_alone(scenario, summed=is_summed(recording)), folder / FOLDER
             alone.save(folder)
             if self._launcher.run(alone, folder, min(left, scenario.timeout_s)).get("lost"):
                 return
@@ -100,11 +101,11 @@ class Performance:
         return not hung and not ended.get("lost") and imported
 
 
-def _may_have_own_rule(folder: Path) -> bool:
-    """Does rank 0's journal speak of it at all? Reading a recording for nothing would take longer."""
+def _may_have_steps_of_its_own(folder: Path) -> bool:
+    """Does rank 0's journal speak of such a thing? Reading a recording for nothing would take longer."""
     journal = folder / place_of("rank 0") / "journal.jsonl"
     text = journal.read_bytes() if journal.is_file() else b""
-    return b'"own_rule"' in text or b'"own_optimizer"' in text
+    return any(word in text for word in (b'"own_rule"', b'"own_optimizer"', b'"average":"sum"', b'"average": "sum"'))
 
 
 def _by_what_is_asked(scenario: Scenario) -> tuple[bool, bool]:

@@ -175,7 +175,7 @@ class Recording:
     ranks: list[RankRecording]
     reference: RankRecording | None
     launch: dict[str, Any]
-    alone: RankRecording | None = None  # one rank by itself that took everybody's samples
+    alone: Recording | None = None  # one rank by itself that took everybody's samples
 
     @classmethod
     def load(cls, folder: Path) -> Recording:
@@ -193,7 +193,7 @@ class Recording:
         reference = _read_rank(reference_folder, 0) if reference_folder.exists() else None
         launch_file = folder / "launch.json"
         launch = read_model(_Launch, launch_file).model_dump() if launch_file.exists() else {}
-        alone = cls.load(folder / "alone").ranks[0] if (folder / "alone" / "scenario.json").exists() else None
+        alone = cls.load(folder / "alone") if (folder / "alone" / "scenario.json").exists() else None
         return cls(scenario, ranks, reference, launch, alone)
 
     @property

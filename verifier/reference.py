@@ -43,7 +43,7 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
         *inputs, target = workload.large_batch(step)
         with workload.watching(partial(_saw, journal, step)), casting(scenario):
             output = model(*inputs)
-        loss = workload.loss(output, target)
+        loss = workload.loss(output, target) * scenario.loss_times
         loss.backward()
         if scenario.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_([p for _, p in parameters], scenario.clip_norm)

@@ -53,6 +53,7 @@ class Scenario(BaseModel):
     same_start: bool = Field(True, description="replicas are built equal; false: each rank draws its own weights")
     uneven: bool = Field(False, description="odd ranks have one step more; all train inside the wrapper's join()")
     alone_for: int | None = Field(None, ge=1, description="one rank by itself takes the samples of this many ranks")
+    loss_times: int = Field(1, ge=1, description="the loss is multiplied by this, where that rank stands for a sum")
     own_interpreters: bool = Field(False, description="each rank is a Python of its own, as under torchrun, not a fork")
     same_registration: bool = Field(True, description="false: some ranks register equal parameters in another order")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verifier.alone import compare_with_alone
+from verifier.alone import compare_with_alone, standard
 from verifier.check import Findings
 from verifier.comparison import UNIT_ROUNDOFF, Difference, bound_exact, compare
 from verifier.equivalence import LOSSY_DRIFT, blocked_reference, contract_of, is_exact, is_lossy, own_steps
@@ -22,7 +22,7 @@ from verifier.verdict import Failure
 
 def compare_weights(recording: Recording, steps: range) -> Findings:
     """Every rank's weights after each of ``steps`` against the single process's, the first wrong step ending it; where
-    the update rule is the strategy's own, against what it comes to on one rank (``alone``).
+    the update rule is the strategy's own, or gradients are summed, against what it comes to on one rank (``alone``).
 
     Raises nothing; ``blocked`` where weights were not recorded. The bound follows the optimizer: SGD moves a weight by
     the learning rate times what the gradient may be off; AdamW divides by the gradient's own size, so an honest
@@ -31,8 +31,14 @@ def compare_weights(recording: Recording, steps: range) -> Findings:
     findings = Findings(blocked=blocked_reference(recording))
     if findings.blocked:
         return findings
-    if recording.alone is not None and "own_optimizer" in recording.ranks[0].notes:
+    if standard(recording) is not None:
         return compare_with_alone(recording, steps)
+    return compare_with_reference(recording, steps)
+
+
+def compare_with_reference(recording: Recording, steps: range) -> Findings:
+    """The same against torch's SGD or AdamW in a single process, whatever one rank came to."""
+    findings = Findings()
     assert recording.reference is not None
     for step in steps:
         for name in recording.parameter_names:
@@ -97,7 +103,7 @@ def not_judged(recording: Recording) -> str | None:
     if contract.get("lossy") and scenario.optimizer == "adamw":
         return "the strategy declares what it loses on the wire, and AdamW makes any loss of a tiny gradient large"
     plain = scenario.optimizer == "sgd" and not scenario.weight_decay and scenario.clip_norm is None
-    if contract.get("average") == "sum" and not plain:
+    if contract.get("average") == "sum" and not plain and standard(recording) is None:
         return own_steps(recording)
     return None
 
@@ -106,10 +112,10 @@ def _not_known_alone(recording: Recording) -> str | None:
     """Why it is not known what one process has by the strategy's own rule; None: it is."""
     if recording.scenario.world_size == 1:
         return f"{own_steps(recording)}, and one rank is all there is"
-    if contract_of(recording).get("average") == "sum" or is_lossy(recording) or recording.alone is None:
+    if is_lossy(recording) or recording.alone is None:
         return own_steps(recording)
-    if not recording.alone.completed:
-        detail = (recording.alone.outcome or {}).get("detail") or "it did not come to its end"
+    if standard(recording) is None:
+        detail = (recording.alone.ranks[0].outcome or {}).get("detail") or "it did not come to its end"
         return f"{own_steps(recording)}, and it could not be run on one rank to compare with: {last_words(detail)}"
     return None
 

@@ -227,8 +227,10 @@ class Subject:
         elif self._weights_late:
             self._record_late(step - 1)
 
+        scale = self.scenario.loss_times / self.scenario.num_micro_batches
+
         def loss_of(output: torch.Tensor) -> torch.Tensor:
-            return self.workload.loss(output, target) / self.scenario.num_micro_batches
+            return self.workload.loss(output, target) * scale
 
         loss = loss_of(output)
         self.loss_scale.follow(loss, loss_of)

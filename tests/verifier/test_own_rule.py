@@ -160,3 +160,37 @@ def test_movement_is_compared_as_a_whole():
     assert _off_by(np.full(1000, np.nan), wanted, start) == np.inf
     assert _off_by(np.ones(999), wanted, start) == np.inf
     assert _off_by(np.full(4, 2.0), np.full(4, 1.0), np.full(4, 1.0)) > 1e6  # moved where nothing should
+
+
+SUMS = """
+class Sums(DistributedDataParallel):
+    num_steps = 0
+
+    def wrap_optimizer(self, cls, parameters, **options):
+        optimizer = cls(parameters, **options)
+        optimizer.register_step_post_hook(self.count)
+        return optimizer
+
+    def count(self, *_):
+        self.num_steps += 1
+
+def summed(wrapped, bucket):
+    future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+    return future.then(lambda done: done.value()[0] DIVISION)
+
+CONTRACT = Contract(average="sum", disclaims={"two_backwards"})
+
+def wrap(model):
+    wrapped = Sums(model, find_unused_parameters=True)
+    wrapped.register_comm_hook(wrapped, summed)
+    return wrapped
+"""
+
+
+@pytest.mark.parametrize(("division", "verdict"), [("", "pass"), ("/ (1 + wrapped.num_steps // 2)", "fail")])
+def test_declared_sums_are_judged_in_every_step_and_clipped(verify, division, verdict):
+    report = verify(SUMS.replace("DIVISION", division), profile="standard", world_size=2)
+    assert report.verdict == verdict, report.summary
+    found = {failure.scenario: failure.step for failure in _check(report, "LS202").failures}
+    assert set(found.values()) <= {2}, found  # the third step, which nothing compared before
+    assert verdict == "pass" or found

@@ -7,15 +7,16 @@ bound that follows from the dtype and the optimizer.
 Where the update rule is the strategy's own (Muon, Lion, another AdamW), a single process has what the same strategy
 comes to on one rank that takes everybody's samples. It is run there as well, and each tensor's movement has to be the
 same to a hundredth. The rule is taken for its own where a driver of the strategy's makes another optimizer than the
-loop asked for, and where the contract says ``optimizer="own"``.
+loop asked for, and where the contract says ``optimizer="own"``. With ``average="sum"`` it is the single process whose
+loss is multiplied by the number of ranks, and a ten-thousandth.
 
 Catches: an optimizer that holds other tensors than those that are trained; steps skipped or taken twice; sharded
 optimizers that do not hand out what they own; optimizer state that is lost; an inner optimizer that no scheduler
 reaches; gradients of zeros, in place of None, that let weight decay and momentum move parameters which nobody used; of
 a rule of its own what depends on the number of ranks: parameters without an owner, norms and matrices taken in slices.
 
-Blind to: steps from the first wrong gradient on, which LS201 reports; steps after the first where the contract declares
-``average="sum"``; a rule of the strategy's own that is as wrong on one rank, or cannot be run on one.
+Blind to: steps from the first wrong gradient on, which LS201 reports; a rule of the strategy's own that is as wrong on
+one rank, or cannot be run on one; where that is so, steps after the first with ``average="sum"``.
 
 Seen in the wild: huggingface/accelerate#2665 (the optimizer held the parameters from before wrapping);
 pytorch/pytorch#28294 (unused parameters moved by momentum); huggingface/accelerate#2790 (a step too many);
@@ -26,6 +27,7 @@ Remedy: make the optimizer from the parameters that are trained, after wrapping;
 
 from __future__ import annotations
 
+from verifier.alone import standard
 from verifier.check import Findings, check
 from verifier.equivalence import blocked_reference, contract_of, is_exact, is_wide
 from verifier.out_of_sight import compare_gradients
@@ -44,7 +46,7 @@ def update_equivalence(recording: Recording) -> Findings:
     gradients = compare_gradients(recording)
     wrong_from = min((f.step for f in gradients.failures if f.step is not None), default=recording.scenario.num_steps)
     steps = min(wrong_from, recording.scenario.keep_steps, recording.scenario.num_steps)
-    if contract_of(recording).get("average") == "sum":
+    if contract_of(recording).get("average") == "sum" and standard(recording) is None:
         steps = min(steps, 1)  # the first step is W times as long, and later ones start elsewhere
     if steps == 0:
         return Findings(blocked="the gradients are wrong from the first step on: see LS201")

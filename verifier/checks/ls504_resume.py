@@ -16,6 +16,7 @@ Remedy: save model and optimizer; load both on every rank, after wrapping.
 from __future__ import annotations
 
 from verifier.agreement import compare_across_ranks
+from verifier.alone import standard
 from verifier.check import Findings, check
 from verifier.diagnosis import SEEN_ONLY
 from verifier.equivalence import own_steps
@@ -25,7 +26,7 @@ from verifier.updates import compare_weights, not_judged
 
 @check(when=lambda scenario: scenario.resume_after is not None)
 def resume(recording: Recording) -> Findings:
-    if reason := not_judged(recording) or (own_steps(recording) if recording.alone is None else None):
+    if reason := not_judged(recording) or (own_steps(recording) if standard(recording) is None else None):
         return Findings(not_claimed=reason)
     first = recording.scenario.resume_after
     assert first is not None
