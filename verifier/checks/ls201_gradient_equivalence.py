@@ -12,7 +12,8 @@ with another parameter's; reads before a collective has finished; parameters ave
 before synchronisation; parameters that another rank did not use.
 
 Where an optimizer reduces gradients inside its ``step()``, or leaves them to the owners of shards, or to a server that
-sends weights, ``.grad`` does not show it. If the weights come out right all the same, this is not claimed, and LS202 judges them.
+sends weights, ``.grad`` does not show it. If the weights come out right all the same, this is not claimed, and LS202
+judges them.
 
 Blind to: what happens after the gradient (the optimizer itself, see LS202); parameters whose gradient is zero; in the
 profile quick, whose probes are small, mistakes that need several megabytes; in quick and standard those that need a
