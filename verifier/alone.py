@@ -30,7 +30,7 @@ def scenario_alone(scenario: Scenario, *, summed: bool) -> Scenario:
     """One rank, undisturbed, with the samples of all ranks of ``scenario``; its gradient is their sum, or mean."""
     changed = {"world_size": 1, "alone_for": scenario.world_size, "delay_ms": 0.0, "own_interpreters": False}
     times = scenario.world_size if summed else 1
-    return scenario.model_copy(update={**changed, "resume_after": None, "loss_times": times})
+    return scenario.model_copy(update={**changed, "loss_times": times})
 
 
 def has_own_rule(recording: Recording) -> bool:

@@ -194,3 +194,28 @@ def test_declared_sums_are_judged_in_every_step_and_clipped(verify, division, ve
     found = {failure.scenario: failure.step for failure in _check(report, "LS202").failures}
     assert set(found.values()) <= {2}, found  # the third step, which nothing compared before
     assert verdict == "pass" or found
+
+
+BESIDE_IT = """
+class wrap(Driver):
+    def prepare(self, model):
+        return DistributedDataParallel(model, find_unused_parameters=True)
+
+    def make_optimizer(self, cls, parameters, *, lr, **options):
+        self.parts = [Lion(parameters[::2], {"lr": lr})] + [torch.optim.RMSprop(ps, lr) for ps in [parameters[1::2]] if ps]
+        return self.parts[0]
+
+    def zero_grad(self, optimizer, *, set_to_none=True):
+        for part in self.parts:
+            part.zero_grad(set_to_none)
+
+    def step(self, optimizer):
+        for part in self.parts:
+            part.step()
+"""
+
+
+def test_state_that_is_saved_on_no_number_of_ranks_is_no_question_of_replicas(verify):
+    report = verify(BESIDE_IT, profile="standard", checks=("LS202", "LS504"))
+    assert report.verdict == "pass", report.summary
+    assert _check(report, "LS504").comparisons > 0

@@ -6,6 +6,9 @@ numbers, weights are those of a single process that was never interrupted.
 Catches: momentum that is lost; parameters that are not saved, or loaded into copies that are not trained; hooks that
 stay on the old tensors; a broadcast at wrap time that does not happen again after loading on one rank only.
 
+Where the update rule is the strategy's own, the same strategy is saved and resumed on one rank as well, and has to come
+to the same: what its optimizer does not save on any number of ranks is no question of replicas.
+
 Blind to: random numbers and data order, which the loop restores and not the strategy.
 
 Seen in the wild: huggingface/transformers#28270, Lightning-AI/pytorch-lightning#19932, deepmodeling/deepmd-kit#5570.
