@@ -202,7 +202,8 @@ class wrap(Driver):
         return DistributedDataParallel(model, find_unused_parameters=True)
 
     def make_optimizer(self, cls, parameters, *, lr, **options):
-        self.parts = [Lion(parameters[::2], {"lr": lr})] + [torch.optim.RMSprop(ps, lr) for ps in [parameters[1::2]] if ps]
+        others = [torch.optim.RMSprop(those, lr) for those in [parameters[1::2]] if those]
+        self.parts = [Lion(parameters[::2], {"lr": lr}), *others]
         return self.parts[0]
 
     def zero_grad(self, optimizer, *, set_to_none=True):
