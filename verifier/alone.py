@@ -61,7 +61,38 @@ def compare_with_alone(recording: Recording, steps: range) -> Findings:
                 _compare(recording, alone, rank, step, name, findings)
         if findings.failures:
             break
+    if has_own_rule(recording) and not findings.failures and len(steps) > 1:
+        findings.failures += _never_stepped(recording, alone, steps)
     return findings
+
+
+def _never_stepped(recording: Recording, alone: RankRecording, steps: range) -> list[Failure]:
+    """Parameters that had a gradient and rested in every step, on one rank as well, while others moved."""
+    assert recording.reference is not None
+    rested = []
+    for name in recording.parameter_names:
+        start, gradient = recording.ranks[0].tensor("weight", -1, name), recording.reference.tensor("gradient", 0, name)
+        after = [alone.tensor("weight", step, name) for step in steps]
+        if start is not None and all(tensor is not None and tensor.digest == start.digest for tensor in after):
+            rested.append((name, gradient is not None and gradient.values is not None and bool(gradient.values.any())))
+    if len(rested) == len(recording.parameter_names):  # a warm-up that begins at 0, say
+        return []
+    return [
+        Failure(
+            scenario=recording.scenario.name,
+            step=steps[-1],
+            rank=rank.rank,
+            parameter=name,
+            cause="not_stepped",
+            confidence=0.7,
+            explanation=f"the weights of {name} moved in none of {len(steps)} steps, nor do they on one rank, though it "
+            "has a gradient, and other parameters move",
+            hint="hand the optimizer every parameter that is trained, or set requires_grad to False",
+        )
+        for name, had_gradient in rested
+        if had_gradient
+        for rank in recording.ranks
+    ]
 
 
 def _compare(

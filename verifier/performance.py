@@ -79,7 +79,8 @@ class Performance:
             self._tell(f"{scenario.name} once more, on one rank with everybody's samples, whose steps these should be")
             alone, folder = scenario_alone(scenario, summed=is_summed(recording)), folder / FOLDER
             alone.save(folder)
-            if self._launcher.run(alone, folder, min(left, scenario.timeout_s)).get("lost"):
+            ended = self._launcher.run(alone, folder, min(left, scenario.timeout_s))
+            if ended.get("lost") or _hung(ended):  # the next would hang as well
                 return
 
     def _prepare(self, scenario: Scenario) -> Path:
@@ -96,9 +97,12 @@ class Performance:
         text = json.dumps({**ended, "seconds": round(seconds, 4)}, indent=1)
         write_atomically(folder / "launch.json", text, durable=False)  # after a crash the run begins again
         last_words = lines.outcomes(folder, scenario.world_size)
-        hung = any((member["ended"] or "").startswith("hung") for member in ended["members"])
         imported = not all(words.get("when") == "on import" for words in last_words)
-        return not hung and not ended.get("lost") and imported
+        return not _hung(ended) and not ended.get("lost") and imported
+
+
+def _hung(ended: dict[str, Any]) -> bool:
+    return any((member["ended"] or "").startswith("hung") for member in ended["members"])
 
 
 def _may_have_steps_of_its_own(folder: Path) -> bool:
