@@ -85,8 +85,8 @@ def _never_stepped(recording: Recording, alone: RankRecording, steps: range) -> 
             parameter=name,
             cause="not_stepped",
             confidence=0.7,
-            explanation=f"the weights of {name} moved in none of {len(steps)} steps, nor do they on one rank, though it "
-            "has a gradient, and other parameters move",
+            explanation=f"the weights of {name} moved in none of {len(steps)} steps, nor do they on one rank, though "
+            "it has a gradient, and other parameters move",
             hint="hand the optimizer every parameter that is trained, or set requires_grad to False",
         )
         for name, had_gradient in rested

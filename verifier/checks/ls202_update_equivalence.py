@@ -16,7 +16,8 @@ reaches; gradients of zeros, in place of None, that let weight decay and momentu
 a rule of its own what depends on the number of ranks: parameters without an owner, norms and matrices taken in slices.
 
 Blind to: steps from the first wrong gradient on, which LS201 reports; a rule of the strategy's own that is as wrong on
-one rank (but for parameters that never move), or cannot be run on one; where that is so, steps after the first with ``average="sum"``.
+one rank (but for parameters that never move), or cannot be run on one; where that is so, steps after the first with
+``average="sum"``.
 
 Seen in the wild: huggingface/accelerate#2665 (the optimizer held the parameters from before wrapping);
 pytorch/pytorch#28294 (unused parameters moved by momentum); huggingface/accelerate#2790 (a step too many);
