@@ -27,7 +27,7 @@ def tell_at_start(subject: Subject, asked: type[torch.optim.Optimizer]) -> None:
         subject.journal.note("own_optimizer", own)
 
 
-def tell_after_step(subject: Subject, asked: type[torch.optim.Optimizer]) -> None:
+def tell_after_step(subject: Subject, asked: Any) -> None:
     """Note what may be so, and what weights decide (``own_rule.settle``): a class of the strategy's own.
 
     ``brought``: its name. ``own_rule``: the same, where a driver of the strategy's makes the optimizer, and the class
