@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from verifier.check import Check, Findings
+from verifier.checks.ls103_optimizer_state_lockstep import optimizer_state_lockstep
 from verifier.comparison import bound_float64, compare, odd_ones_out
 from verifier.diagnosis import diagnose
 from verifier.evidence import GradientEvidence
 from verifier.judging import run_check
 from verifier.marker import POISON
-from verifier.recording import RankRecording, Recording
+from verifier.recording import RankRecording, Recording, Tensor
 from verifier.request import Builtin
 from verifier.scenario import Scenario
 from verifier.verdict import Failure, combine
@@ -194,3 +195,22 @@ def test_the_observer_and_the_judge_agree_on_the_poison():
         value = np.array([bits], kind).view(f"f{np.dtype(kind).itemsize}")
         assert np.isnan(value).all()
         assert ((value / 3).view(kind) == bits).all()  # arithmetic keeps the payload
+
+
+def test_weights_that_have_parted_may_meet_again():
+    """By coincidence, in small numbers; the momentum behind them tells nothing that LS101 does not tell."""
+    made = recording(world_size=2, num_steps=2)
+    made.ranks.append(RankRecording(1, outcome={"status": "completed"}))
+
+    def hold(what, step, name, *digests):
+        for rank, digest in zip(made.ranks, digests, strict=True):
+            rank.tensors[what, step, name] = Tensor(what, step, name, "float32", (1,), digest, None)
+
+    hold("weight", 0, "w", "a", "a")
+    hold("weight", 1, "w", "c", "c")
+    hold("optimizer_state", 1, "w/momentum_buffer", "m", "n")
+    assert optimizer_state_lockstep.judge(made).failures
+    hold("weight", 0, "w", "a", "b")
+    found = optimizer_state_lockstep.judge(made)
+    assert not found.failures
+    assert "LS101" in found.blocked
