@@ -92,8 +92,15 @@ class Driver:
     def make_optimizer(
         self, cls: type[torch.optim.Optimizer], parameters: list[nn.Parameter], **options: Any
     ) -> torch.optim.Optimizer:
-        """The optimizer that steps ``parameters``: of class ``cls``, unless the strategy brings its own kind."""
-        return cls(parameters, **options)
+        """The optimizer that steps ``parameters``: of class ``cls``, unless the strategy brings its own kind.
+
+        Whatever the style, a strategy that has ``wrap_optimizer(cls, parameters, **options)`` builds it.
+        """
+        build = getattr(self.wrapped, "wrap_optimizer", None)
+        if not callable(build):
+            return cls(parameters, **options)
+        optimizer: torch.optim.Optimizer = build(cls, parameters, **options)
+        return optimizer
 
     def zero_grad(self, optimizer: torch.optim.Optimizer, *, set_to_none: bool = True) -> None:
         optimizer.zero_grad(set_to_none=set_to_none)

@@ -71,6 +71,7 @@ class Observer:
         self.in_no_sync = False
         self.num_calls = 0
         self.num_bytes = 0
+        self.num_carried = 0  # bytes, of what a call reads or of what it writes, whichever is more
         self.overhead_s = 0.0
         self._lock = threading.Lock()  # collectives may be issued from several threads; nobody blocks while holding it
         self._alive: list[ObservedWork] = []  # C++ keeps the C++ half of a Work; Python must keep ours
@@ -173,11 +174,12 @@ class Observer:
 
     def _record(self, call: Call) -> int:
         brought, members = call.brought, self.members(call.group)
-        num_bytes = sum(t.numel() * t.element_size() for t in brought)
+        num_bytes = _num_bytes(brought)
         with self._lock:
             seq = self.num_calls
             self.num_calls += 1
             self.num_bytes += num_bytes
+            self.num_carried += max(_num_bytes(call.inputs), _num_bytes(call.outputs))
             self.journal.write(
                 "collective",
                 seq=seq,
@@ -243,6 +245,10 @@ def _our_part(call: Call) -> Iterator[None]:
         yield
     except Exception as error:
         raise OurFault(f"the observer failed in {call.op.strip('_')}: {error!r}") from error
+
+
+def _num_bytes(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
 
 
 def _globally(members: Sequence[int], rank: int | None) -> int | None:

@@ -25,6 +25,7 @@ from verifier import workload as workloads
 from verifier.arguments import filled
 from verifier.evaluating import evaluate
 from verifier.journal import Journal, rng_digest
+from verifier.late_weights import LateWeights
 from verifier.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
 from verifier.loss_scale import LossScale
 from verifier.observer import Observer
@@ -95,12 +96,11 @@ class Subject:
                 self.journal.note("not_claimed", reason)
                 return False
             if step == self.scenario.change_after:
-                self._weights_late = False
+                self.late.changed()
                 self.workload.change(self.model)
             if step == self.scenario.evaluate_after:
                 evaluate(self, step)
-        if self._weights_late:  # the last step has left something under way that may become weights
-            self._record_late(step, met=evaluate(self, step))
+        self.late.last(step)
         return True
 
     def _train_unevenly(self) -> bool:
@@ -119,8 +119,9 @@ class Subject:
 
     def take_over(self, driver: Driver) -> None:
         """Train through ``driver`` from here on, with an optimizer of its own."""
-        self.driver, self._weights_late = driver, False
+        self.driver = driver
         self.parameters = [(n, p) for n, p in driver.named_parameters() if p.requires_grad]
+        self.late = LateWeights(self)
         cls, options = self.workload.optimizer()
         try:
             self.optimizer = driver.make_optimizer(cls, [p for _, p in self.parameters], **options)
@@ -172,16 +173,16 @@ class Subject:
             driver.before_step()
             if scenario.clip_norm is not None:
                 driver.clip([p for _, p in self.parameters], scenario.clip_norm)
-            self._record("gradient", step)
+            self.record("gradient", step)
             self.phase("step")
             self._optimize(step)
             driver.after_step()
         except BaseException as error:
             raise StrategyError.of(f"in step {step} ({self.observer.phase})", error) from error
-        self._record("weight", step)
+        self.record("weight", step)
         if step == 0:
             update_rule.tell_after_step(self, self.workload.optimizer()[0])
-        self._weights_late = self.observer.on_their_way()
+        self.late.end()
         if step == 0 and not self.journal.has_moved("weight", -1, 0) and not self.journal.holds("gradient", 0):
             self.journal.note("untouched", True)
         self._record_optimizer_state(step)
@@ -223,10 +224,8 @@ class Subject:
         if not isinstance(output, torch.Tensor):
             raise TypeError(f"the wrapped model returned a {type(output).__name__}; the model itself returns a Tensor")
         if first:
-            self._record("weight", -1)  # what the first forward used: the latest moment to be equal
-        elif self._weights_late:
-            self._record_late(step - 1)
-
+            self.record("weight", -1)  # what the first forward used: the latest moment to be equal
+        self.late.forwarded(step, micro)
         scale = self.scenario.loss_times / self.scenario.num_micro_batches
 
         def loss_of(output: torch.Tensor) -> torch.Tensor:
@@ -259,7 +258,7 @@ class Subject:
         """Step; and look once more at the gradients when the optimizer begins: some synchronise in ``step()``."""
 
         def look_again(optimizer: Any, args: Any, kwargs: Any) -> None:
-            self._record("gradient", step, only_if_changed=True)
+            self.record("gradient", step, only_if_changed=True)
 
         handles = [register_optimizer_step_pre_hook(look_again)]
         if hasattr(self.optimizer, "_optimizer_step_pre_hooks"):  # its own come later, and may be what waits
@@ -273,24 +272,12 @@ class Subject:
     def phase(self, phase: str, micro: int | None = None, *, quiet: bool = False) -> None:
         self.observer.phase, self.observer.micro, self.observer.in_no_sync = phase, micro, quiet
 
-    def _record(self, what: str, step: int, *, only_if_changed: bool = False) -> None:
+    def record(self, what: str, step: int, *, only_if_changed: bool = False) -> None:
         keep = step < self.scenario.keep_steps
         for name, parameter in self.parameters:
             tensor = self.driver.gradient(parameter) if what == "gradient" else self.observer.arrived(parameter)
             if tensor is not None:
                 self.journal.tensor(what, step, name, tensor, keep=keep, only_if_changed=only_if_changed)
-
-    def _record_late(self, step: int, met: Any = None) -> None:
-        """Weights once more: what ``step`` left under way was waited for in the forward since, and perhaps copied.
-
-        ``met``: what that forward returned, where no backward follows that would show it. NaN: nobody waited.
-        """
-        self._weights_late = False
-        if isinstance(met, torch.Tensor) and bool(met.isnan().any()):
-            for name, parameter in self.parameters:
-                self.journal.tensor("weight", step, name, parameter, keep=True)
-        else:
-            self._record("weight", step, only_if_changed=True)
 
     def _record_optimizer_state(self, step: int) -> None:
         """Digests of momentum and its like, where the optimizer is torch's kind; those of the last step only."""

@@ -1,7 +1,8 @@
-"""Weights that are still on their way when ``step()`` returns, and are waited for in the next forward: no mistake.
+"""Weights that are still on their way when ``step()`` returns, or are fetched in the next forward: no mistake.
 
 Owners step their parameters and broadcast them without waiting, as sharded optimizers do to hide it behind the next
-forward. Wrong: to use what has not arrived, to copy too late, or to send to some ranks only.
+forward; workers ask a server when they need weights. Wrong: to use what has not arrived, to copy too late, or to send
+to some ranks only. The right ones that fetch are rows of the matrix (``fetched_by_workers``, ``fetched_from_owners``).
 """
 
 from __future__ import annotations
@@ -109,3 +110,71 @@ def test_never_waited_for(verify):
 @pytest.mark.parametrize("body", [NEVER_COPIED, LEFT_OUT], ids=["never_copied", "left_out"])
 def test_some_ranks_never_get_them(verify, body):
     assert "LS101" in failed(verify(body, profile="quick"))
+
+
+FETCHED = """
+import torch.distributed as dist
+from tests.controls.fetched_by_workers import Worker
+from tests.controls.fetched_from_owners import Gathered
+"""
+
+FETCHES_ONCE = """
+class wrap(Worker):
+    fetched = False
+
+    def forward(self, *inputs):
+        if self.fetched:
+            return self.module(*inputs)
+        self.fetched = True
+        return super().forward(*inputs)
+"""
+
+A_STEP_LATE = """
+class wrap(Worker):
+    before = None
+
+    def forward(self, *inputs):
+        mine = [p.detach().clone() for p in self.module.parameters()]
+        for p, sent in zip(self.module.parameters(), self.before or mine):
+            sent = sent.contiguous()
+            dist.broadcast(sent, 0)
+            if dist.get_rank():
+                p.data.copy_(sent)
+        self.before = mine
+        return self.module(*inputs)
+"""
+
+ONE_OWNER_LEFT_OUT = """
+class wrap(Gathered):
+    def fetch(self):
+        self.owners, everything = {p: o for p, o in self.owners.items() if o == 0}, self.owners
+        super().fetch()
+        self.owners = everything
+"""
+
+NOT_SAID = """
+from ddp_core import Contract
+
+class wrap(Gathered):
+    contract = Contract(sync_buffers=False, disclaims=Gathered.contract.disclaims)
+"""
+
+
+@pytest.fixture
+def fetching(lockstep, tmp_path):
+    def run(body):
+        path = tmp_path / "mine.py"
+        path.write_text(FETCHED + body)
+        return lockstep.verify(f"{path}:wrap", world_size=2, profile="quick")
+
+    return run
+
+
+@pytest.mark.parametrize("body", [FETCHES_ONCE, A_STEP_LATE, ONE_OWNER_LEFT_OUT], ids=["once", "late", "left_out"])
+def test_weights_that_are_not_fetched(fetching, body):
+    assert "LS101" in failed(fetching(body))
+
+
+def test_who_fetches_from_owners_is_told_to_say_so(fetching):
+    found = next(check for check in fetching(NOT_SAID).checks if check.code == "LS101")
+    assert "Contract(sharded=True)" in found.failures[0].hint

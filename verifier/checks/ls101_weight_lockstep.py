@@ -1,7 +1,8 @@
 """Weight lockstep: after every optimizer step all replicas hold the same weights, to the byte.
 
 Claim: replicas that start equal and apply the same update stay equal, with no rounding to allow for: every rank adds
-the same numbers in the same way. Compared by digest (xxh3_128) of each trainable parameter after each step.
+the same numbers in the same way. Compared by digest (xxh3_128) of each trainable parameter after each step; weights
+that arrive with the next forward, as the workers of a parameter server fetch them, count as that step's.
 
 Catches: a parameter or bucket left out of synchronisation; a reduction that gives ranks different results; clipping,
 scaling or skipping a step decided by one rank alone; weights touched outside the optimizer.
@@ -95,6 +96,12 @@ def _behind(recording: Recording, step: int, name: str, rank: int, standard: int
     mine, theirs = (recording.ranks[r].tensor("gradient", step, name) for r in (rank, standard))
     if step < 0 or mine is None or theirs is None or mine.values is None or theirs.values is None:
         return "", "see LS201 for the gradient behind it, and LS001 for the start"
+    if mine.digest == theirs.digest and (resting := _resting(recording, step, name, rank, standard)) is not None:
+        return (
+            f"; their gradients are the same, and on rank {resting} the weights did not move",
+            "step on every rank, or send weights to those that did not; where those fetch them in the next forward, "
+            "say Contract(sharded=True)",
+        )
     if mine.digest == theirs.digest:
         return (
             "; their gradients are the same, so it is the step that differs",
@@ -106,6 +113,15 @@ def _behind(recording: Recording, step: int, name: str, rank: int, standard: int
             "reduce once for all ranks (all_reduce), or add in the order of ranks on every rank",
         )
     return "", "see LS201 for the gradient behind it, and LS001 for the start"
+
+
+def _resting(recording: Recording, step: int, name: str, *ranks: int) -> int | None:
+    """The one of ``ranks`` on which the weights are still those of before the step."""
+    for rank in ranks:
+        before, after = (recording.ranks[rank].tensor("weight", at, name) for at in (step - 1, step))
+        if before is not None and after is not None and before.digest == after.digest:
+            return rank
+    return None
 
 
 def _by_rounding(mine: Tensor, theirs: Tensor) -> bool:
