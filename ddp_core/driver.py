@@ -201,6 +201,11 @@ def recognise(wrapped: Any) -> type[Driver]:
 
     Raises TypeError if none does.
     """
+    if isinstance(wrapped, tuple | list):
+        raise TypeError(
+            f"wrap(model) returned a {type(wrapped).__name__}: return the wrapped model alone; an optimizer of its own "
+            "is made by its wrap_optimizer(cls, parameters, **options), or by make_optimizer() of a ddp_core.Driver"
+        )
     fitting = [driver for driver in styles().values() if driver.fits(wrapped)]
     if not fitting:
         raise TypeError(

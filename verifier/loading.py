@@ -21,7 +21,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from ddp_core.driver import Driver
+from ddp_core.drivers.comm_hook import CommHookDriver
 from ddp_core.drivers.function import FunctionDriver
 from ddp_core.strategy import Contract
 from verifier import catalogue
@@ -33,6 +36,10 @@ from verifier.scenario import Scenario
 MOST_NAMES = 20
 FEW_BUCKETS = 5  # a probe's small model spans about as many, and most of them hold several parameters
 SMALLEST_BUCKET_CAP_MB = 0.0003
+AN_OPTIMIZER = (
+    "{name} is an optimizer, and a loop needs to know what wraps the model beside it: write a class with a "
+    "wrap_optimizer(cls, parameters, **options) that makes it, or a ddp_core.Driver with make_optimizer()"
+)
 _OWN_FOLDERS = tuple(str(Path(__file__).parent.parent / part) for part in ("verifier", "ddp_core/driver"))
 
 
@@ -115,7 +122,7 @@ def load_strategy(ref: StrategyRef, folder: Path, *, bucket_cap_mb: float | None
     Source that was sent along is written below ``folder``, this rank's own, and kept with the recording. Built-in
     strategies that have buckets get ``bucket_cap_mb``, unless their options say otherwise.
 
-    Raises StrategyError if its module cannot be imported or has no such attribute.
+    Raises StrategyError if its module cannot be imported, has no such attribute, or has an optimizer there.
     """
     try:
         module, attribute = _import(ref, folder)
@@ -136,9 +143,12 @@ def load_strategy(ref: StrategyRef, folder: Path, *, bucket_cap_mb: float | None
         options.setdefault("bucket_cap_mb", bucket_cap_mb)
         if "first_bucket_cap_mb" in inspect.signature(target).parameters:
             options.setdefault("first_bucket_cap_mb", bucket_cap_mb / 2)
+    if inspect.isclass(target) and issubclass(target, torch.optim.Optimizer):
+        raise StrategyError("on import", AN_OPTIMIZER.format(name=attribute))
     contract = _contract(module, target, options)
-    if FunctionDriver.fits(target):
-        target = partial(FunctionDriver, target)
+    for kind in (FunctionDriver, CommHookDriver):
+        if kind.fits(target):
+            target = partial(kind, target)
     companions = _companions(module, attribute)
     return LoadedStrategy(target, options, contract or Contract(), contract is not None, companions)
 

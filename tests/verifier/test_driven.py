@@ -112,6 +112,21 @@ def wrap(model, rank, optimizer):
     return Base(model)
 """
 
+HOOKS = """
+def mean_hook(state, bucket):
+    work = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True)
+    return work.get_future().then(lambda done: done.value()[0])
+
+def sum_hook(state, bucket):
+    return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
+
+class Sharded(torch.optim.SGD):
+    pass
+
+def with_optimizer(model):
+    return Base(model), torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
 
 @pytest.fixture
 def verify(lockstep, tmp_path):
@@ -144,6 +159,20 @@ def test_a_function_beside_the_model_is_a_strategy(verify):
     assert {scenario.driver for scenario in report.scenarios if scenario.driver} == {"function"}
     (start,) = [check for check in report.checks if check.code == "LS001"]
     assert start.verdict == "pass"  # where ranks start alike; else it is not claimed: nobody could broadcast
+
+
+@pytest.mark.parametrize(("name", "failed"), [("mean_hook", set()), ("sum_hook", {"LS201"})])
+def test_a_communication_hook_is_a_strategy(verify, name, failed):
+    report = verify(HOOKS, name)
+    assert checks(report, "fail") == failed
+    assert {scenario.driver for scenario in report.scenarios if scenario.driver} == {"comm_hook"}
+
+
+@pytest.mark.parametrize("name", ["Sharded", "with_optimizer"])
+def test_where_an_optimizer_goes_is_said(verify, name):
+    report = verify(HOOKS, name)
+    assert report.verdict == "unknown"
+    assert "wrap_optimizer(cls, parameters, **options)" in report.summary
 
 
 def test_the_example_is_right(lockstep):

@@ -1,0 +1,37 @@
+"""Communication hook: a function ``hook(state, bucket)`` that torch's DDP calls on each bucket instead of all-reduce.
+
+The hook is the strategy (``lockstep verify file.py:my_hook``); the wrapper around it is torch's. It is registered with
+``state=None``: where a hook needs one, a ``wrap(model)`` registers it. Options go to ``DistributedDataParallel``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ddp_core.driver import Driver
+from ddp_core.methods import takes
+
+
+class CommHookDriver(Driver):
+    style = "comm_hook"
+
+    def __init__(self, hook: Callable[..., Any], model: nn.Module, bucket_cap_mb: float, **options: Any) -> None:
+        wrapped = DistributedDataParallel(model, bucket_cap_mb=bucket_cap_mb, **options)
+        wrapped.register_comm_hook(None, hook)
+        super().__init__(wrapped, model)
+
+    @classmethod
+    def fits(cls, wrapped: Any) -> bool:
+        """A function of two arguments, the second of which is the bucket. What ``wrap(model)`` returned never is."""
+        if not inspect.isfunction(wrapped) or not takes(wrapped, 2):
+            return False
+        names = list(inspect.signature(wrapped).parameters)
+        return len(names) > 1 and names[1] in ("bucket", "grad_bucket")
+
+
+DRIVER = CommHookDriver
