@@ -181,6 +181,8 @@ def _companions(module: ModuleType, attribute: str) -> dict[str, Callable[..., A
 def _contract(module: ModuleType, target: Any, options: dict[str, Any]) -> Contract | None:
     """What the strategy declares: ``contract(**options)`` or ``CONTRACT`` beside ``wrap``; None: nothing."""
     claims = getattr(module, "contract", None)
+    if (getattr(claims, "__module__", None) or "").startswith("torch."):
+        claims = None  # torch has a decorator of that name, which marks what was applied to a module
     if callable(claims):
         try:
             claimed = claims(**options)

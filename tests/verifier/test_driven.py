@@ -168,6 +168,12 @@ def test_a_communication_hook_is_a_strategy(verify, name, failed):
     assert {scenario.driver for scenario in report.scenarios if scenario.driver} == {"comm_hook"}
 
 
+def test_torchs_decorator_is_no_contract(lockstep):
+    report = lockstep.verify("torch.distributed._composable.replicate:replicate", world_size=2, profile="quick")
+    assert checks(report, "fail") == {"LS002"}  # it leaves buffers alone
+    assert "LS201" in checks(report, "pass")
+
+
 @pytest.mark.parametrize("name", ["Sharded", "with_optimizer"])
 def test_where_an_optimizer_goes_is_said(verify, name):
     report = verify(HOOKS, name)
