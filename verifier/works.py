@@ -43,7 +43,7 @@ class Cargo:
         self.shadows = [_shadow(t) if poisoned else t for t in outputs]
         self.inputs = list(inputs)  # as the transport is to read them
         self._watched: list[tuple[torch.Tensor, int]] = []
-        self._spoilt: list[tuple[torch.Tensor, int]] = []
+        self._spoilt: list[tuple[torch.Tensor, torch.Tensor, int]] = []
         hidden = [mine for mine, shadow in zip(self.outputs, self.shadows, strict=True) if mine is not shadow]
         for place, tensor in enumerate(inputs if poisoned else ()):
             if poison.overlaps(tensor, hidden):  # in place (a slice of the output): read before it is poisoned
@@ -55,7 +55,7 @@ class Cargo:
         """Poison the caller's outputs; once the transport has what it needs."""
         for mine, shadow in zip(self.outputs, self.shadows, strict=True):
             if mine is not shadow and poison.spoil(mine):
-                self._spoilt.append((mine, _version(mine)))
+                self._spoilt.append((mine, shadow, _version(mine)))
 
     def writes_to(self, tensor: torch.Tensor) -> bool:
         return poison.overlaps(tensor, self.outputs)
@@ -74,7 +74,8 @@ class Cargo:
     def unload(self) -> str | None:
         """Give the caller the results. Returns what was written to in flight: "output", "input" or nothing."""
         written = "input" if any(poison.digest(tensor) != was for tensor, was in self._watched) else None
-        if any(_touched(tensor, version) for tensor, version in self._spoilt):
+        # What is there already may have been brought by a twin: tied weights are in a state_dict() twice.
+        if any(_touched(mine, version) and not torch.equal(mine, shadow) for mine, shadow, version in self._spoilt):
             written = "output"
         for mine, shadow in zip(self.outputs, self.shadows, strict=True):
             if mine is not shadow:

@@ -130,10 +130,22 @@ if rank == 1 and not os.path.exists({str(tmp_path / "done")!r}):
     verify(misbehaving(act.strip()), timeout_s=12).assert_pass()
 
 
+def test_one_that_starts_a_compiler_is_not_hung(misbehaving, tmp_path):
+    """Half a minute of somebody else's work, scaled down: eight seconds where four without any are a hang."""
+    work = "import time\\nwhile time.process_time() < 8: pass"
+    act = f"import subprocess; subprocess.run([sys.executable, '-c', '{work}'])"
+    done = tmp_path / "done"
+    once = f"if rank == 1 and not os.path.exists({str(done)!r}):\n    open({str(done)!r}, 'w')\n    {act}"
+    request = Request(strategy=parse_strategy(misbehaving(once), {}), world_size=2, profile="quick")
+    with LocalLauncher(LIMITS._replace(stall_s=4)) as launcher:
+        report = engine.run(request, tmp_path / "out", launcher=launcher)
+    report.assert_pass()
+
+
 @pytest.mark.parametrize("act", ["while True: pass", "import re; re.match(r'(a+)+$', 'a' * 60 + 'b')"])
 def test_one_that_computes_for_ever_is_hung(misbehaving, tmp_path, act):
     request = Request(strategy=parse_strategy(misbehaving(f"if rank == 1:\n    {act}"), {}), world_size=2)
-    with LocalLauncher(LIMITS._replace(stall_s=4)) as launcher:
+    with LocalLauncher(LIMITS._replace(stall_s=4, busy_s=4)) as launcher:
         report = engine.run(request, tmp_path / "out", launcher=launcher)
     assert report.verdict == "fail"
     assert {rank.status for rank in ranks(report).values()} == {"hung"}

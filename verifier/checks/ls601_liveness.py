@@ -131,7 +131,8 @@ def _stuck(recording: Recording, standing: Standing, standings: dict[int, Standi
         expected="to go on",
         observed="no progress in the strategy's own code",
         explanation=f"rank {standing.rank} {standing.describe()}, and does not go on in the strategy's own code{told}",
-        hint="its stack, in the report, shows where it stands",
+        hint="its stack, in the report, shows where it stands; what only takes long (a compiler, a download) is "
+        "better done before the model is wrapped",
     )
 
 

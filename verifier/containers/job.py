@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from verifier.containers.framing import Frames, Untrue, order
+from verifier.forkserver.limits import BUSY_STALL_S
 from verifier.forkserver.watch import GRACE_AFTER_DEATH_S, GRACE_AFTER_END_S, SHORTEST_STALL_S
 from verifier.launcher import LaunchError
 from verifier.scenario import Scenario
@@ -157,7 +158,7 @@ class Job:
                 return f"stopped: {', '.join(failed)} had died"
             if all(well for _, _, well in states.values()) and now - moved > GRACE_AFTER_END_S:
                 return ""
-            if now - moved > STALL_S or now - max(moved, busy) > patience:
+            if now - moved > BUSY_STALL_S or now - max(moved, busy) > patience:
                 return f"hung: nothing happened for {now - moved:.0f} s"
             if now - begun > timeout_s:
                 return f"stopped: it was still at work when its {timeout_s:.0f} s were over"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 GIB = 2**30
+BUSY_STALL_S = 120.0  # a compiler that a strategy starts takes a minute or two on few cores
 
 
 class Limits(NamedTuple):
@@ -21,7 +22,8 @@ class Limits(NamedTuple):
     disk_gib: float | None = None  # written by all processes together, wherever to
     output_mib: float = 1.0  # kept of what one process prints: the first half and the last
     num_processes: int = 2000
-    stall_s: float = 30.0  # nobody has written a line of a journal for this long: they hang
+    stall_s: float = 30.0  # nobody has written a line of a journal, or computed, for this long: they hang
+    busy_s: float = BUSY_STALL_S  # nobody has written a line for this long, whatever they compute
 
     @classmethod
     def from_environment(cls) -> Limits:

@@ -1,8 +1,8 @@
 """Does a job still get somewhere, and within its limits? Asked twice a second, answered with a reason to end it.
 
 Special here: *slow is not hung*. Nobody's journal growing is a hang after a short time only if nobody uses a processor
-either; a job that computes, or waits for its turn on a crowded machine, is given the full limit. And one that still
-writes when its time is up is out of time, not hung.
+either; a job that computes (compiles, say), or waits for its turn on a crowded machine, is given minutes. And one that
+still writes when its time is up is out of time, not hung.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Watch:
             if (excess := self._excess(now)) is not None:
                 return excess
             self._looked = now
-        if idle_s > self._limits.stall_s or now - max(self._moved, self._busy) > self._patience_s:
+        if idle_s > self._limits.busy_s or now - max(self._moved, self._busy) > self._patience_s:
             return f"hung: nothing happened for {idle_s:.0f} s"
         if now - self._begun > self._timeout_s:
             return f"stopped: it was still at work when its {self._timeout_s:.0f} s were over"

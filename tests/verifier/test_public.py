@@ -1,0 +1,89 @@
+"""A second round of public implementations, and what it showed of ours: each was judged wrongly once.
+
+In our own words, each as small as it still shows the mistake (the first round: ``test_others``).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+HEAD = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from ddp_core import Contract, Driver
+"""
+
+# fairscale's ShardedDataParallel does this: a state_dict() has tied weights twice.
+TWICE_IN_FLIGHT = """
+def wrap(model):
+    works = [dist.broadcast(t, src=0, async_op=True) for t in model.state_dict().values()]
+    for work in works:
+        work.wait()
+    return DistributedDataParallel(model)
+"""
+
+# Solutions of a course: the outer optimizer's groups have no lr, and a loop that sets it there sets nothing.
+LR_ELSEWHERE = """
+class Outer(torch.optim.Optimizer):
+    def __init__(self, parameters, cls, **options):
+        super().__init__(parameters, {})
+        self.inner = cls(self.param_groups[0]["params"], **options)
+        self.state = self.inner.state
+
+    def step(self, closure=None):
+        self.inner.step(closure)
+
+class wrap(Driver):
+    contract = Contract(disclaims={"state_dict"})
+
+    def prepare(self, model):
+        return DistributedDataParallel(model)
+
+    def make_optimizer(self, cls, parameters, **options):
+        return Outer(parameters, cls, **options)
+"""
+
+FSDP1 = """
+from torch.distributed.fsdp import FullyShardedDataParallel
+CONTRACT = Contract(sharded=True, sync_buffers=False, disclaims={"unused_parameters"})
+def wrap(model):
+    return FullyShardedDataParallel(model, use_orig_params=True, device_id=torch.device("cpu"))
+"""
+
+FUNCTION = """
+CONTRACT = Contract(disclaims={"unused_parameters"})
+def average_gradients(model):
+    for p in model.parameters():
+        if p.grad is not None:
+            p.grad = p.grad.contiguous() / dist.get_world_size()
+            dist.all_reduce(p.grad)
+"""
+
+
+@pytest.fixture
+def verdicts(lockstep, tmp_path):
+    def run(body, *checks, name="wrap", profile="standard"):
+        path = tmp_path / "mine.py"
+        path.write_text(HEAD + body)
+        report = lockstep.verify(f"{path}:{name}", world_size=2, checks=list(checks), profile=profile)
+        return {check.code: check.verdict if check.claimed else "not claimed" for check in report.checks}
+
+    return run
+
+
+def test_one_tensor_in_two_broadcasts_at_once(verdicts):
+    assert verdicts(TWICE_IN_FLIGHT, "LS001", "LS401", profile="quick") == {"LS001": "pass", "LS401": "pass"}
+
+
+def test_a_learning_rate_that_nobody_reads(verdicts):
+    assert verdicts(LR_ELSEWHERE, "LS202") == {"LS202": "fail"}
+
+
+def test_parts_need_not_agree_before_an_exception(verdicts):
+    assert verdicts(FSDP1, "LS502") == {"LS502": "pass"}
+
+
+def test_a_function_is_not_held_to_what_it_cannot_do(verdicts):
+    found = verdicts(FUNCTION, "LS001", "LS002", "LS102", name="average_gradients")
+    assert "fail" not in found.values()
+    assert found["LS102"] == "not claimed"
