@@ -123,7 +123,7 @@ def _own_value(e: GradientEvidence) -> Cause | None:
         return Cause(
             "not_synchronised",
             1.0,
-            f"rank {e.rank} holds exactly its own local gradient: this parameter's gradient was never reduced",
+            f"rank {e.rank} holds exactly its own local gradient: it was never reduced, or what came of it was dropped",
             "make sure that every parameter is in some collective, and that the result is written back to .grad",
         )
     if e.world_size > 1 and e.rank in e.local and close(e.observed * e.world_size, e.local[e.rank]):
