@@ -27,17 +27,20 @@ from verifier.updates import compare_weights
 def no_sync_restored(recording: Recording) -> Findings:
     step = recording.scenario.raise_before
     assert step is not None
-    in_shards = bool(contract_of(recording).get("sharded"))  # every rank holds a part, and parts differ
-    apart = not in_shards and bool(_agree(recording, step - 1).failures)
-    if apart or any(f.step != step for f in compare_gradients(recording).failures):
+    apart = bool(_agree(recording, step - 1).failures)
+    wrong = any(f.step != step for f in compare_gradients(recording).failures)
+    in_parts = apart and not wrong and bool(contract_of(recording).get("sharded"))  # each right, and no two alike
+    if wrong or (apart and not in_parts):
         return Findings(blocked="gradients were wrong before there was any exception: see LS201")
     if not own_steps(recording) and compare_weights(recording, range(step)).failures:
         return Findings(blocked="weights were wrong before there was any exception: see LS202")
-    if not in_shards and _some_have_none(recording, step):
+    if in_parts and (unknown := own_steps(recording)):
+        return Findings(not_claimed=unknown)
+    if not in_parts and _some_have_none(recording, step):
         return Findings(
             blocked="a rank has no gradient where others have one, which no flag of no_sync() does: see LS201"
         )
-    findings = Findings() if in_shards else _agree(recording, step)
+    findings = Findings() if in_parts else _agree(recording, step)
     for failure in findings.failures:
         failure.confidence = 0.9  # this step might have gone wrong without the exception, too
     if not findings.failures and not own_steps(recording):
