@@ -118,11 +118,14 @@ class LoadedStrategy:
         return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in fields.items()}
 
 
-def load_strategy(ref: StrategyRef, folder: Path, *, bucket_cap_mb: float | None = None) -> LoadedStrategy:
+def load_strategy(
+    ref: StrategyRef, folder: Path, *, bucket_cap_mb: float | None = None, style: str | None = None
+) -> LoadedStrategy:
     """Import the strategy and return its ``wrap`` with the options to call it with.
 
     Source that was sent along is written below ``folder``, this rank's own, and kept with the recording. Built-in
-    strategies that have buckets get ``bucket_cap_mb``, unless their options say otherwise.
+    strategies that have buckets get ``bucket_cap_mb``, unless their options say otherwise. ``style``: the driver's
+    that was asked for; a function may be no wrapper, whatever its name is.
 
     Raises StrategyError if its module cannot be imported, has no such attribute, or has an optimizer there.
     """
@@ -149,7 +152,7 @@ def load_strategy(ref: StrategyRef, folder: Path, *, bucket_cap_mb: float | None
         raise StrategyError("on import", AN_OPTIMIZER.format(name=attribute))
     contract = _contract(module, target, options)
     for kind in (FunctionDriver, CommHookDriver):
-        if kind.fits(target):
+        if kind.fits(target) or kind.style == style:
             target = partial(kind, target)
     companions = _companions(module, attribute)
     return LoadedStrategy(target, options, contract or Contract(), contract is not None, companions)

@@ -56,7 +56,10 @@ class Subject:
     def run(self) -> None:
         size = sum(parameter.numel() * parameter.element_size() for parameter in self.model.parameters())
         self._bucket_cap_mb = small_bucket_cap_mb(size) if self.scenario.small_buckets else None
-        strategy = load_strategy(self.scenario.strategy, self.folder, bucket_cap_mb=self._bucket_cap_mb)
+        scenario = self.scenario
+        strategy = load_strategy(
+            scenario.strategy, self.folder, bucket_cap_mb=self._bucket_cap_mb, style=scenario.driver
+        )
         if not self._claimed(strategy):
             return
         seed_streams(self.scenario, self.rank)

@@ -27,11 +27,11 @@ class CommHookDriver(Driver):
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        """A function of two arguments, the second of which is the bucket. What ``wrap(model)`` returned never is."""
+        """A function whose second argument is ``bucket``, as torch asks. What ``wrap(model)`` returned never is."""
         if not inspect.isfunction(wrapped) or not takes(wrapped, 2):
             return False
-        names = list(inspect.signature(wrapped).parameters)
-        return len(names) > 1 and names[1] in ("bucket", "grad_bucket")
+        arguments = [*inspect.signature(wrapped).parameters.values()][1:2]
+        return [(one.name, one.default) for one in arguments] == [("bucket", inspect.Parameter.empty)]
 
 
 DRIVER = CommHookDriver

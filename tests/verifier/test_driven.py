@@ -127,6 +127,11 @@ def with_optimizer(model):
     return Base(model), torch.optim.SGD(model.parameters(), lr=0.1)
 """
 
+SOMEHOW = """
+def meet(model):
+    mean(model)
+"""
+
 
 @pytest.fixture
 def verify(lockstep, tmp_path):
@@ -172,6 +177,14 @@ def test_torchs_decorator_is_no_contract(lockstep):
     report = lockstep.verify("torch.distributed._composable.replicate:replicate", world_size=2, profile="quick")
     assert checks(report, "fail") == {"LS002"}  # it leaves buffers alone
     assert "LS201" in checks(report, "pass")
+
+
+def test_a_function_of_any_name_is_what_it_is_said_to_be(lockstep, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + SOMEHOW)
+    report = lockstep.verify(f"{path}:meet", world_size=2, profile="quick", driver="function")
+    report.assert_pass()
+    assert {scenario.driver for scenario in report.scenarios if scenario.driver} == {"function"}
 
 
 @pytest.mark.parametrize("name", ["Sharded", "with_optimizer"])
