@@ -52,7 +52,7 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
         _record(journal, "weight", step, parameters)
         journal.write("loss", step=step, value=float(loss.detach()))
         if step == scenario.new_lr_after:
-            change_learning_rate(optimizer, options.get("lr", 1.0))
+            change_learning_rate(optimizer)
         if step == scenario.change_after:
             workload.change(model)
         if step == scenario.evaluate_after:

@@ -10,13 +10,11 @@ from typing import Any
 FACTOR = 1 / 16  # a power of two: exact arithmetic stays exact; and its inverse is no usual world size
 
 
-def change_learning_rate(optimizer: Any, asked: float) -> str | None:
-    """Multiply every group's ``lr`` by ``FACTOR``, that which was ``asked`` for where a group has none: a loop sets it
-    all the same. What is returned says why nobody could; None: it is done.
-    """
+def change_learning_rate(optimizer: Any) -> str | None:
+    """Multiply every group's ``lr`` by ``FACTOR``. What is returned says why a scheduler could not; None: it could."""
     groups = getattr(optimizer, "param_groups", None)
-    if not isinstance(groups, list) or not groups or not all(isinstance(group, dict) for group in groups):
+    if not isinstance(groups, list) or not groups or not all(isinstance(g, dict) and "lr" in g for g in groups):
         return "the optimizer has no param_groups in which a scheduler could change the learning rate"
     for group in groups:
-        group["lr"] = group.get("lr", asked) * FACTOR
+        group["lr"] *= FACTOR
     return None

@@ -95,7 +95,7 @@ class Subject:
             self._step(step)
             if step == self.scenario.resume_after and not resume(self, strategy, step):
                 return False
-            if step == self.scenario.new_lr_after and (reason := self._change_learning_rate()):
+            if step == self.scenario.new_lr_after and (reason := change_learning_rate(self.optimizer)):
                 self.journal.note("not_claimed", reason)
                 return False
             if step == self.scenario.change_after:
@@ -105,9 +105,6 @@ class Subject:
                 evaluate(self, step)
         self.late.last(step)
         return True
-
-    def _change_learning_rate(self) -> str | None:
-        return change_learning_rate(self.optimizer, self.workload.optimizer()[1].get("lr", 1.0))
 
     def _train_unevenly(self) -> bool:
         """Inside ``join()``, odd ranks a step more than even ones."""

@@ -22,27 +22,6 @@ def wrap(model):
     return DistributedDataParallel(model)
 """
 
-# Solutions of a course: the outer optimizer's groups have no lr, and a loop that sets it there sets nothing.
-LR_ELSEWHERE = """
-class Outer(torch.optim.Optimizer):
-    def __init__(self, parameters, cls, **options):
-        super().__init__(parameters, {})
-        self.inner = cls(self.param_groups[0]["params"], **options)
-        self.state = self.inner.state
-
-    def step(self, closure=None):
-        self.inner.step(closure)
-
-class wrap(Driver):
-    contract = Contract(disclaims={"state_dict"})
-
-    def prepare(self, model):
-        return DistributedDataParallel(model)
-
-    def make_optimizer(self, cls, parameters, **options):
-        return Outer(parameters, cls, **options)
-"""
-
 FSDP1 = """
 from torch.distributed.fsdp import FullyShardedDataParallel
 CONTRACT = Contract(sharded=True, sync_buffers=False, disclaims={"unused_parameters"})
@@ -73,10 +52,6 @@ def verdicts(lockstep, tmp_path):
 
 def test_one_tensor_in_two_broadcasts_at_once(verdicts):
     assert verdicts(TWICE_IN_FLIGHT, "LS001", "LS401", profile="quick") == {"LS001": "pass", "LS401": "pass"}
-
-
-def test_a_learning_rate_that_nobody_reads(verdicts):
-    assert verdicts(LR_ELSEWHERE, "LS202") == {"LS202": "fail"}
 
 
 def test_parts_need_not_agree_before_an_exception(verdicts):
