@@ -32,6 +32,7 @@ from verifier.errors import OurFault
 from verifier.refusal import claims
 from verifier.request import Builtin, FromFile, Imported, Source, StrategyRef
 from verifier.scenario import Scenario
+from verifier.verdict import DISCLAIMED, UNCLAIMED
 
 MOST_NAMES = 20
 FEW_BUCKETS = 5  # a probe's small model spans about as many, and most of them hold several parameters
@@ -106,10 +107,10 @@ class LoadedStrategy:
         """Why ``scenario`` is not for this strategy: it says that it does not do this, or does not say that it does."""
         for claim in scenario.needs:
             if claim in self.contract.disclaims:
-                return f"the strategy disclaims {claim}"
+                return DISCLAIMED + claim
         for claim in scenario.only_if_claimed:
             if not claims(self.contract_dict(), claim):
-                return f"the strategy does not claim {claim}"
+                return UNCLAIMED + claim
         return None
 
     def contract_dict(self) -> dict[str, Any]:

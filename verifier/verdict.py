@@ -33,6 +33,8 @@ class Failure(BaseModel):
 
 
 NOT_TRIED = "no scenario that was run tests this"
+UNCLAIMED = "the strategy does not claim "  # and what it does not: reports add up those that begin alike
+DISCLAIMED = "the strategy disclaims "
 
 
 class CheckResult(BaseModel):

@@ -10,7 +10,7 @@ import pytest
 
 from verifier.report import FORMATS, render
 from verifier.report.model import RankOutcome, Repeat, Report, ScenarioResult
-from verifier.verdict import CheckResult, Failure
+from verifier.verdict import DISCLAIMED, UNCLAIMED, CheckResult, Failure
 
 NASTY = "</pre><script>alert(1)</script> [bold]{{ 7*7 }} | `x` \x00\x1b[31m \u2028 é ☃"
 
@@ -94,6 +94,20 @@ def test_markdown_tables_keep_their_columns(report):
 
 def test_plain_text_has_no_escape_codes(report):
     assert "\x1b[" not in render(report, "text").replace(NASTY, "").replace("\x1b[31m", "")
+
+
+@pytest.mark.parametrize("format", ["text", "markdown", "html"])
+def test_what_was_left_out_is_told_with_its_reason(report, format):
+    reasons = [UNCLAIMED + "join", DISCLAIMED + "resume", UNCLAIMED + "holes", "it has <no> no_sync()"]
+    (plain,) = report.scenarios
+    report.scenarios = [
+        plain.model_copy(update={"name": f"number_{place}", "not_claimed": reason, "complete": True})
+        for place, reason in enumerate(reasons)
+    ]
+    text = render(report, format)
+    assert "Left out: it has &lt;no&gt; no_sync()" in text or "number_3: left out: it has " in text
+    if format != "html":  # which tells each beside its scenario
+        assert f"number_0, number_2: left out: {UNCLAIMED}join, holes\n" in text
 
 
 def test_unknown_format(report):

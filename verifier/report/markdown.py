@@ -21,6 +21,7 @@ def render(report: Report) -> str:
             str(part) for part in (f.scenario, f"step {f.step}", f"rank {f.rank}", f.parameter) if part is not None
         )
         lines.append(f"| {check.code} | {_cell(where)} | {f.cause or ''} | {_cell(f.expected)} | {_cell(f.observed)} |")
+    lines += [f"\n{_cell(names)}: left out: {_cell(reason)}" for names, reason in report.left_out()]
     for problem in report.problems:
         lines += ["", f"- {_cell(problem)}"]
     if report.repeat is not None:

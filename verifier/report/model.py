@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from verifier.verdict import CheckResult, Failure, Verdict
+from verifier.verdict import DISCLAIMED, UNCLAIMED, CheckResult, Failure, Verdict
 
 __all__ = ["CheckResult", "Failure", "RankOutcome", "Repeat", "Report", "ScenarioResult", "Verdict"]
 SCHEMA_VERSION = 1
@@ -71,6 +71,17 @@ class Report(_Model):
     communication: dict[str, Any] = Field(default_factory=dict)
     timings: dict[str, Any] = Field(default_factory=dict)
     repeat: Repeat | None = None
+
+    def left_out(self) -> list[tuple[str, str]]:
+        """(names of scenarios, why the strategy was not put through them or not to their end), each reason once."""
+        names: dict[str, list[str]] = {}
+        claims: dict[str, list[str]] = {}
+        for scenario in self.scenarios:
+            if (reason := scenario.not_claimed) is not None:
+                said = next((words for words in (UNCLAIMED, DISCLAIMED) if reason.startswith(words)), reason)
+                names.setdefault(said, []).append(scenario.name)
+                claims.setdefault(said, []).append(reason.removeprefix(said))
+        return [(", ".join(of), said + ", ".join(dict.fromkeys(claims[said]))) for said, of in names.items()]
 
     def to_json(self) -> str:
         return self.model_dump_json(by_alias=True, indent=2)

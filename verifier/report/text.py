@@ -34,7 +34,7 @@ def renderable(report: Report) -> RenderableType:
             parts += ["", *_failed_check(check)]
         elif check.verdict == "unknown" and check.claimed and not report.problems and report.verdict != "fail":
             parts += ["", f"{check.code} {check.name}: {escape(check.why or 'unknown')}"]
-    parts += _own_rule(report) + _refused(report) + _incomplete(report)
+    parts += _own_rule(report) + _left_out(report) + _refused(report) + _incomplete(report)
     for scenario in report.scenarios:
         parts += _figures(scenario)
     parts += _observer(report)
@@ -112,6 +112,11 @@ def _own_rule(report: Report) -> list[RenderableType]:
         return []
     told = f"\nupdate rule: the strategy's own ({', '.join(rules)}), held to what it comes to on one rank"
     return [Text(f"{told} with everybody's samples")]
+
+
+def _left_out(report: Report) -> list[RenderableType]:
+    """A pass says nothing of a situation that was not tried: which, and why."""
+    return [Text(f"\n{names}: left out: {reason}") for names, reason in report.left_out()]
 
 
 def _refused(report: Report) -> list[RenderableType]:
