@@ -19,6 +19,8 @@ from verifier import catalogue
 SHARED = {
     "diagnosis": "LS201",
     "over_time": "LS201",
+    "misplaced": "LS201",
+    "shares": "LS201",
     "equivalence": "LS201",
     "updates": "LS202",
     "alone": "LS202",
@@ -36,6 +38,7 @@ MEANINGS = {
     "optimizer_state_diverged": "momentum, or other state of the optimizer, is not the same on all ranks, though "
     "weights still are",
     "replicas_diverged": "after the optimizer's step, one rank holds other bytes of a weight than the others",
+    "unequal_shares": "every element is a sum of the ranks' own gradients, and they do not count alike in it",
     "stray_gradient": "the optimizer finds a gradient where the single process has none",
 }
 

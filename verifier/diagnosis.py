@@ -14,7 +14,9 @@ import numpy as np
 from verifier import over_time
 from verifier.evidence import Cause, GradientEvidence, close
 from verifier.marker import holds_poison
+from verifier.misplaced import misplaced
 from verifier.narrowing import rounded_to
+from verifier.shares import rescaled, unequal_shares
 
 # What is seen and not why: told first only where nothing explains it, the more telling ones before the others.
 CONSEQUENCES = (
@@ -221,29 +223,6 @@ def _sparsified(e: GradientEvidence) -> Cause | None:
     )
 
 
-def _rescaled(e: GradientEvidence) -> Cause | None:
-    """A multiple of the right gradient that no count explains: the direction is right, the length is not."""
-    square = float(np.vdot(e.expected, e.expected).real)
-    if e.clipped or square == 0 or np.count_nonzero(e.expected) < 3:
-        return None
-    factor = float(np.vdot(e.expected, e.observed).real) / square
-    if factor == 0 or abs(factor - 1) < 1e-6 or not close(e.observed, e.expected * factor):
-        return None
-    return Cause(
-        "rescaled",
-        0.9,
-        f"every element is {factor:.6g} times what it should be, {_as_if(e.world_size, factor)}",
-        "look for a number of ranks that is not the group's, clipping, a loss scale or a weight of a rank's own",
-    )
-
-
-def _as_if(world_size: int, factor: float) -> str:
-    counted = world_size / factor
-    if counted > 1.5 and abs(counted - round(counted)) < 1e-6:
-        return f"as if {round(counted)} ranks had been counted where there are {world_size}"
-    return "which is no count of ranks or micro-batches"
-
-
 def _mixed_with(e: GradientEvidence) -> str | None:
     """Ranks without a gradient of this parameter have sent that of another one: collectives were matched by turn."""
     mine = {rank: gradient for rank, gradient in e.local.items() if gradient.any()}
@@ -301,10 +280,12 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     _partly_averaged,
     _another_parameter,
     _the_parameter,
+    misplaced,
     _imaginary_part_lost,
-    _rescaled,
+    rescaled,
     _rounded_otherwise,
     _rounded,
+    unequal_shares,
     _sparsified,
     _not_finite,
 )

@@ -39,7 +39,8 @@ class GradientEvidence:
     weight: np.ndarray | None = None  # the parameter before this step
     neighbours: Mapping[str, Mapping[int, np.ndarray]] = field(default_factory=dict)  # others of this shape: as local
     agreed: bool = False  # every rank holds the same bits: whatever was done, it was done together
-    contains: str | None = None  # tagged gradients: what the observed values decode to
+    contains: str | None = None  # tagged gradients: what was added up, by what the payloads decode to
+    elsewhere: str | None = None  # and which right mean the gradient holds in place of its own
 
 
 def close(a: np.ndarray, b: np.ndarray) -> bool:

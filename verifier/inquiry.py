@@ -10,7 +10,7 @@ import numpy as np
 from verifier.comparison import Difference
 from verifier.diagnosis import diagnose
 from verifier.evidence import GradientEvidence
-from verifier.packing import partners
+from verifier.packing import elsewhere, partners
 from verifier.recording import RankRecording, Recording
 from verifier.verdict import Failure
 
@@ -54,6 +54,7 @@ def wrong_gradient(
             weight=_values(rank, "weight", step - 1, name),
             neighbours=_neighbours(recording, step, name, expected.shape),
             contains=_contents(recording, rank.rank, step, name, difference),
+            elsewhere=elsewhere(recording, name, observed),
             agreed=_agreed(recording, step, name),
         )
     )

@@ -17,6 +17,7 @@ from verifier.scenario import Scenario
 from verifier.verdict import NOT_TRIED, CheckResult, Failure, Verdict
 
 MAX_FAILURES_SHOWN = 8
+DECODED = ("misplaced_elements", "another_parameters_gradient")
 UNTOUCHED = (
     "no parameter of the model had a gradient or moved: the strategy trains other tensors. Bring a ddp_core.Driver "
     "whose named_parameters() gives them under the model's names"
@@ -66,8 +67,17 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
         failed=len(failures),
         margin=margin if margin is not None and math.isfinite(margin) else None,
         why=why if verdict == "unknown" else None,
-        failures=failures[:MAX_FAILURES_SHOWN],
+        failures=_shown(failures),
     )
+
+
+def _shown(failures: list[Failure]) -> list[Failure]:
+    """The first few; where none of those is explained, one of which codes say what went where, if there is one."""
+    first, later = failures[:MAX_FAILURES_SHOWN], failures[MAX_FAILURES_SHOWN:]
+    decoded = next((failure for failure in later if failure.cause in DECODED), None)
+    if decoded is not None and all(failure.cause is None for failure in first):
+        first[-1] = decoded
+    return first
 
 
 def _folded(told: list[tuple[str, str]]) -> list[str]:

@@ -6,6 +6,8 @@ element 0 of `east.weight` of rank 0". Pure; used where a verdict is explained, 
 
 from __future__ import annotations
 
+import numpy as np
+
 from verifier.lanes import Lane, lanes
 from verifier.recording import REDUCTIONS, Recording
 from verifier.tags import Segment, TagBook
@@ -52,16 +54,29 @@ def partners(recording: Recording, rank: int, step: int, name: str, element: int
     return None
 
 
+def elsewhere(recording: Recording, name: str, gradient: np.ndarray) -> str | None:
+    """Which right mean ``gradient`` holds where that of ``name`` should be; None where it cannot be told."""
+    book = tag_book(recording)
+    for part in (book.decode_mean(gradient) if book is not None else None) or []:
+        if part.name != name or part.start != part.offset:
+            last = part.offset + part.stop - part.start
+            return f"{name}[{part.offset}:{last}] holds what belongs into {part.describe()}"
+    return None
+
+
 def _laid_together(book: TagBook, lane: Lane, number: int, place: int) -> str | None:
     """What each member of the group has at ``place`` of the group's collective ``number``."""
     brought = {}
     for rank, issued in lane.members.items():
         payload = issued[number].payload if number < len(issued) else None
         if payload is not None:
-            brought[rank] = _element_at(book.decode(payload, rank) or [], place)
+            parts = book.decode(payload, rank)
+            if parts is None and payload.any():  # sums, as a second level of groups sends them: nothing can be told
+                return None
+            brought[rank] = _element_at(parts or [], place)
     if len(set(brought.values())) < 2:
         return None
-    return " + ".join(f"rank {r}'s {what or 'something else'}" for r, what in sorted(brought.items()))
+    return " + ".join(f"rank {r}'s {what or 'zeros'}" for r, what in sorted(brought.items()))
 
 
 def _place_of(parts: list[Segment], name: str, element: int) -> int | None:

@@ -71,12 +71,19 @@ class TagBook:
 
         Zeros are left out: a parameter that this rank did not use, or padding.
         """
+        return self._decode(payload, (self.unit * self.world_size * factor(rank), self.unit * factor(rank)))
+
+    def decode_mean(self, gradient: np.ndarray) -> list[Segment] | None:
+        """Whose means ``gradient`` holds, element by element in row-major order; None if it holds something else."""
+        return self._decode(gradient, (self.unit * sum(factor(r) for r in range(self.world_size)),))
+
+    def _decode(self, payload: np.ndarray, scales: Sequence[float]) -> list[Segment] | None:
         flat = payload.reshape(-1)
         present = flat != 0
         if flat.dtype.kind != "f" or not present.any():
             return None
         one = float(flat[np.argmax(present)])
-        for scale in (self.unit * self.world_size * factor(rank), self.unit * factor(rank)):
+        for scale in scales:
             if not self.base <= one / scale < self.base + self.num_codes:  # another scale: true of no element, then
                 continue
             codes = flat.astype(np.float64)

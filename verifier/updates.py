@@ -12,6 +12,7 @@ from verifier.alone import compare_with_alone, standard
 from verifier.check import Findings
 from verifier.comparison import UNIT_ROUNDOFF, Difference, bound_exact, compare
 from verifier.equivalence import LOSSY_DRIFT, blocked_reference, contract_of, is_exact, is_lossy, own_steps
+from verifier.misplaced import same_in_another_order
 from verifier.movement import common_factor, is_about, told_by_the_world_size
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.refusal import last_words
@@ -206,6 +207,14 @@ def _explain_weight(recording: Recording, rank: RankRecording, step: int, name: 
         factor = common_factor(before.values, after.values, wanted.values)
         if factor is not None:
             return _explain_factor(recording.scenario, step, name, factor)
+        if same_in_another_order(after.values, wanted.values):
+            return (
+                "misplaced_elements",
+                f"after step {step} every number of {name} is there, and not at its index: these are the right weights "
+                "in another order",
+                "copy weights by index: a view of a transposed tensor has its elements elsewhere in memory",
+                0.9,
+            )
     return (
         "update_differs",
         f"the gradient of {name} was right in step {step}, and the weights after the optimizer's step are not",

@@ -12,7 +12,7 @@ from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
 TRIPS = {"LS201"}
-CAUSE = None
+CAUSE = "unequal_shares"
 MAX_NORM = 0.25
 
 

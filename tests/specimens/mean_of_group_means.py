@@ -12,7 +12,7 @@ from ddp_core import DataParallel, Strategy
 from ddp_core.strategy import drop_if_nobody_used, gradient_to_send
 
 TRIPS = {"LS201"}
-CAUSE = None
+CAUSE = "unequal_shares"
 RIGHT_AT = {2, 4}
 
 

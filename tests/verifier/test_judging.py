@@ -17,6 +17,7 @@ from verifier.marker import POISON
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.request import Builtin
 from verifier.scenario import Scenario
+from verifier.tags import TagBook
 from verifier.verdict import Failure, combine
 
 
@@ -136,6 +137,49 @@ def test_half_of_a_complex_gradient():
     found = diagnose(evidence(right.real + mine, right))
     assert found.name == "imaginary_part_lost"
     assert diagnose(evidence(right + mine.imag, right)) is None
+
+
+def test_right_numbers_in_wrong_places():
+    right = np.random.default_rng(0).normal(size=(3, 4))
+
+    def cause(observed, expected=right, **fields):
+        found = diagnose(evidence(observed, expected, **fields))
+        return found and found.name
+
+    assert cause(right.T.reshape(3, 4)) == "misplaced_elements"
+    assert cause(right[::-1]) == "misplaced_elements"
+    assert cause(right[::-1] + 1e-3) is None
+    assert cause(np.sign(right)[::-1], np.sign(right)) is None, "of two values any order is soon found"
+    assert cause(right[:1, ::-1], right[:1]) is None, "four may fit by chance"
+    assert cause(right * 2, elsewhere="it says so") == "misplaced_elements"
+
+
+def test_codes_say_whose_mean_it_is():
+    book = TagBook([("weight", 6), ("bias", 3)], 3)
+    mixed = np.concatenate([book.mean("bias"), book.mean("weight")[3:]])
+    assert [part.describe() for part in book.decode_mean(mixed)] == ["bias[0:3]", "weight[3:6]"]
+    assert book.decode_mean(book.gradient("bias", 0)) is None, "its own, and no mean"
+
+
+def test_ranks_that_do_not_count_alike():
+    generator = np.random.default_rng(0)
+    local = {rank: generator.normal(size=9) for rank in range(3)}
+    right = sum(local.values()) / 3
+
+    def cause(*shares, local=local, right=right, **fields):
+        observed = sum(share * gradient for share, gradient in zip(shares, local.values(), strict=True))
+        found = diagnose(evidence(observed, right, **{"world_size": 3, "local": local, **fields}))
+        return found and found.name
+
+    assert cause(0.25, 0.25, 0.5) == "unequal_shares"
+    assert cause(0.1, 0.3, -0.2) == "unequal_shares"
+    assert cause(0.4, 0.4, 0.4) == "rescaled"
+    assert cause(0.4, 0.4, 0.4, clipped=True) == "clipped_otherwise"
+    assert cause(0.25, 0.25, 0.5, clipped=True) is None
+    alike = {rank: local[0] * factor for rank, factor in enumerate((1, 2, 5))}
+    assert cause(0.25, 0.25, 0.5, local=alike, right=local[0] * 8 / 3) is None, "other shares would do as well"
+    short = {rank: gradient[:5] for rank, gradient in local.items()}
+    assert cause(0.25, 0.25, 0.5, local=short, right=right[:5]) is None, "any five numbers could be three shares' sum"
 
 
 def test_causes_in_time():
