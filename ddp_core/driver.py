@@ -8,6 +8,7 @@ A strategy that fits no style brings its own subclass of ``Driver``.
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -111,7 +112,14 @@ class Driver:
         return True
 
     def clip(self, parameters: list[nn.Parameter], max_norm: float) -> None:
-        torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+        """By the wrapper's own ``clip_grad_norm_``, where it has one: no rank of a sharder knows the whole norm."""
+        own = getattr(self.wrapped, "clip_grad_norm_", None)
+        if not callable(own):
+            torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+        elif "parameters" in inspect.signature(own).parameters:
+            own(parameters, max_norm)
+        else:
+            own(max_norm)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         optimizer.step()

@@ -29,6 +29,7 @@ EXPECTED_CLAIMS = {
     "odd_parameters": "tied, frozen, scalar and twice-used parameters, two that share a gradient tensor",
     "strided_parameters": "parameters in other layouts than row-major (transposed, channels-last)",
     "sparse_gradients": "sparse gradients (nn.Embedding(sparse=True))",
+    "clipping": "the norm of gradients is clipped before the step, by the wrapper's clip_grad_norm_() if it has one",
     "state_dict": "state_dict() and load_state_dict() carry a run over to fresh replicas",
 }
 # Those that DistributedDataParallel gets wrong without an error, or does not offer: judged only where claimed.

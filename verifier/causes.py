@@ -38,6 +38,7 @@ MEANINGS = {
     "optimizer_state_diverged": "momentum, or other state of the optimizer, is not the same on all ranks, though "
     "weights still are",
     "replicas_diverged": "after the optimizer's step, one rank holds other bytes of a weight than the others",
+    "unfrozen": "the optimizer finds a gradient of a parameter whose requires_grad was False",
     "unequal_shares": "every element is a sum of the ranks' own gradients, and they do not count alike in it",
     "stray_gradient": "the optimizer finds a gradient where the single process has none",
 }

@@ -91,7 +91,7 @@ def _compare_gradients(recording: Recording) -> Findings:
     for step in range(_num_steps(recording)):
         failures = [
             failure
-            for name in recording.parameter_names
+            for name in (*recording.parameter_names, *_unfrozen(recording, step))
             for rank in recording.ranks
             for failure in _compare(recording, rank, step, name, findings)
         ]
@@ -101,6 +101,12 @@ def _compare_gradients(recording: Recording) -> Findings:
             uncalled.temper(recording, step, failures)
             break
     return findings
+
+
+def _unfrozen(recording: Recording, step: int) -> list[str]:
+    """Frozen parameters of which some rank's optimizer has found a gradient all the same."""
+    names = recording.frozen_names
+    return [name for name in names if any(rank.tensor("gradient", step, name) is not None for rank in recording.ranks)]
 
 
 def _temper(recording: Recording, step: int, failures: list[Failure]) -> None:
@@ -179,6 +185,8 @@ def _compare_presence(
     if observed is None and contract_of(recording).get("sharded"):  # its owner has it: LS202 judges the weights
         return []
     findings.comparisons += 1
+    if name in recording.frozen_names:
+        return [_trained_though_frozen(recording, rank.rank, step, name)]
     return [_presence(recording, rank.rank, step, name, expected)]
 
 
@@ -239,6 +247,21 @@ def _magnitude(recording: Recording, step: int, name: str) -> np.ndarray:
     """Element by element, the mean over ranks of the absolute local gradients."""
     local = [np.abs(g).astype(np.float64) for g in local_gradients(recording, step, name).values()]
     return np.sum(local, axis=0) / recording.scenario.world_size if local else np.zeros(())
+
+
+def _trained_though_frozen(recording: Recording, rank: int, step: int, name: str) -> Failure:
+    return Failure(
+        scenario=recording.scenario.name,
+        step=step,
+        rank=rank,
+        parameter=name,
+        expected="no gradient",
+        observed="a gradient",
+        cause="unfrozen",
+        confidence=0.9,
+        explanation=f"rank {rank}'s optimizer finds a gradient of {name}, which is frozen: requires_grad was False",
+        hint="leave requires_grad as it was, also in parameters that are made anew, and skip what is frozen",
+    )
 
 
 def _presence(recording: Recording, rank: int, step: int, name: str, expected: Tensor | None) -> Failure:

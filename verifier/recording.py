@@ -186,11 +186,10 @@ class Recording:
         scenario = Scenario.load(folder)
         ranks = [_read_rank(folder / "subject" / f"rank{r}", r) for r in range(scenario.world_size)]
         sharding.assemble(ranks)
-        if ranks[0].notes.get("contract", {}).get("sharded"):
-            full = {entry["name"]: entry["shape"] for entry in ranks[0].notes.get("parameters", [])}
-            sharding.assemble_by_hand(ranks, full)
         reference_folder = folder / "reference" / "rank0"
         reference = _read_rank(reference_folder, 0) if reference_folder.exists() else None
+        if ranks[0].notes.get("contract", {}).get("sharded"):
+            sharding.assemble_by_hand(ranks, reference, ranks[0].notes.get("parameters", []))
         launch_file = folder / "launch.json"
         launch = read_model(_Launch, launch_file).model_dump() if launch_file.exists() else {}
         alone = cls.load(folder / "alone") if (folder / "alone" / "scenario.json").exists() else None
@@ -218,6 +217,12 @@ class Recording:
             if "parameters" in rank.notes:
                 return [entry["name"] for entry in rank.notes["parameters"]]
         return []
+
+    @cached_property
+    def frozen_names(self) -> list[str]:
+        """Parameters of the bare model that nobody may train."""
+        frozen: list[str] = self.reference.notes.get("frozen", []) if self.reference else []
+        return frozen
 
     def steps(self) -> Iterator[int]:
         yield from range(self.scenario.num_steps)

@@ -166,11 +166,18 @@ def seed_torch(seed: int) -> None:
 def describe(journal: Journal, model: nn.Module, workload: Workload) -> None:
     """Note what the judge needs to know of the model."""
     entries = [
-        {"name": n, "shape": list(p.shape), "numel": p.numel(), "dtype": str(p.dtype).removeprefix("torch.")}
+        {
+            "name": n,
+            "shape": list(p.shape),
+            "stride": list(p.stride()),
+            "numel": p.numel(),
+            "dtype": str(p.dtype).removeprefix("torch."),
+        }
         for n, p in model.named_parameters()
         if p.requires_grad
     ]
     journal.note("parameters", entries)
+    journal.note("frozen", [n for n, p in model.named_parameters() if not p.requires_grad])
     exact = workload.exact or workload.scenario.tagged
     journal.note("arithmetic", "exact" if exact else "rounded")
     journal.note("started", time.monotonic())

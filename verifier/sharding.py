@@ -10,6 +10,7 @@ replicated (HSDP) a replica that drifted still shows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -53,33 +54,92 @@ def _whole(held: dict[int, Any], place: int) -> Any | None:
     return type(own)(own.what, own.step, own.name, own.dtype, shape, digest, values, own.shard)
 
 
-def assemble_by_hand(ranks: Sequence[HasTensors], full: Mapping[str, Sequence[int]]) -> None:
+def assemble_by_hand(
+    ranks: Sequence[HasTensors], reference: HasTensors | None, parameters: Sequence[Mapping[str, Any]]
+) -> None:
     """The same for plain tensors: rows of the whole, or parts of it laid flat and padded at the end, in order of rank.
 
-    ``full``: the shapes of the whole parameters, by name. What fits neither is left out.
+    ``parameters``: name, shape and stride of each whole parameter. What fits neither is left out.
     """
+    laid_flat = _assemble_by_shape(ranks, {entry["name"]: entry["shape"] for entry in parameters})
+    if reference is not None:
+        strides = {entry["name"]: entry.get("stride", ()) for entry in parameters}
+        _read_as_in_memory(ranks, reference, sorted(laid_flat), strides)
+
+
+def _assemble_by_shape(ranks: Sequence[HasTensors], full: Mapping[str, Sequence[int]]) -> list[Key]:
+    """Put together what has not the shape in ``full``. Returned: what was laid flat, in whatever order."""
     keys = {key for rank in ranks for key, t in rank.tensors.items() if t.shard is None and key[2] in full}
     parted = {
         (what, step)
         for what, step, name in keys
         if any(tuple(t.shape) != tuple(full[name]) for t in _held(ranks, (what, step, name)) if t is not None)
     }
+    empty = {name: _without_a_part(ranks, name) for name in full}
+    laid_flat = []
     for key in keys:
-        held, shape = _held(ranks, key), tuple(full[key[2]])
+        shape = tuple(full[key[2]])
+        held = [t for rank, t in enumerate(_held(ranks, key)) if t is not None or rank not in empty[key[2]]]
         # a part of a single row is as long as the whole: one rank's is padding
         alike = all(t is None or tuple(t.shape) == shape for t in held)
-        if alike and not (key[:2] in parted and shape[:1] == (1,)):
+        if alike and not (key[:2] in parted and shape[:1] == (1,)) and len(held) == len(ranks):
             continue
         whole = _laid_end_to_end([t for t in held if t is not None], shape) if None not in held else None
+        if whole is not None and all(len(t.shape) == 1 for t in held if t is not None):
+            laid_flat.append(key)
         for rank in ranks:
             if whole is None:
                 rank.tensors.pop(key, None)
             else:
                 rank.tensors[key] = whole
+    return laid_flat
+
+
+def _read_as_in_memory(
+    ranks: Sequence[HasTensors], reference: HasTensors, laid_flat: Sequence[Key], strides: Mapping[str, Sequence[int]]
+) -> None:
+    """Where a parameter was no row-major one, parts of it may be laid flat as they are in memory, as torch's FSDP does.
+
+    One order is taken for all that is known of a parameter, its weights and its gradients: the one in which they are
+    nearer to the single process's.
+    """
+    for name, stride in strides.items():
+        order = sorted(range(len(stride)), key=lambda d: -stride[d])  # stable: row-major stays row-major
+        keys = [key for key in laid_flat if key[2] == name]
+        if order == list(range(len(stride))) or not keys:
+            continue
+        pairs = [(ranks[0].tensors[key].values, _values(reference, key)) for key in keys]
+        known = [(values, expected) for values, expected in pairs if values is not None and expected is not None]
+        by_row = sum(float(np.abs(values - expected).sum()) for values, expected in known)
+        in_memory = sum(float(np.abs(_permuted(values, order) - expected).sum()) for values, expected in known)
+        if in_memory < by_row:
+            for key in keys:
+                whole = ranks[0].tensors[key]
+                if whole.values is not None:
+                    whole = replace(whole, contents=_permuted(whole.values, order))
+                for rank in ranks:
+                    rank.tensors[key] = whole
+
+
+def _values(rank: HasTensors, key: Key) -> np.ndarray | None:
+    tensor = rank.tensors.get(key)
+    return None if tensor is None else tensor.values
+
+
+def _permuted(values: np.ndarray, order: Sequence[int]) -> np.ndarray:
+    """``values``, read row by row, as elements that lie in memory with their dimensions in ``order``."""
+    in_memory = values.reshape([values.shape[d] for d in order])
+    return np.ascontiguousarray(in_memory.transpose(np.argsort(order)))
 
 
 def _held(ranks: Sequence[HasTensors], key: Key) -> list[Any | None]:
     return [rank.tensors.get(key) for rank in ranks]
+
+
+def _without_a_part(ranks: Sequence[HasTensors], name: str) -> set[int]:
+    """The ranks whose part of ``name`` is empty: they may have no gradient of it."""
+    at_start = enumerate(_held(ranks, ("weight", -1, name)))
+    return {rank for rank, t in at_start if t is not None and not _numel(t.shape) and t.shard is None}
 
 
 def _laid_end_to_end(parts: list[Any], shape: tuple[int, ...]) -> Any | None:

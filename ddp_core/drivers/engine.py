@@ -46,9 +46,6 @@ class EngineDriver(Driver):
         """An engine may still have gradients to reduce in ``step()``: it clips by itself, where it offers it."""
         return callable(getattr(self.wrapped, "clip_grad_norm_", None))
 
-    def clip(self, parameters: list[nn.Parameter], max_norm: float) -> None:
-        self.wrapped.clip_grad_norm_(max_norm)
-
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         self.wrapped.step()
 

@@ -54,6 +54,10 @@ def test_one_tensor_in_two_broadcasts_at_once(verdicts):
     assert verdicts(TWICE_IN_FLIGHT, "LS001", "LS401", profile="quick") == {"LS001": "pass", "LS401": "pass"}
 
 
+def test_parts_that_are_laid_flat_as_in_memory_and_clipped_by_the_whole_norm(verdicts):
+    assert verdicts(FSDP1, "LS201", "LS202") == {"LS201": "pass", "LS202": "pass"}
+
+
 def test_parts_need_not_agree_before_an_exception(verdicts):
     assert verdicts(FSDP1, "LS502") == {"LS502": "pass"}
 

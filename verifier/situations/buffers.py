@@ -1,6 +1,7 @@
 """Buffers: BatchNorm and a running mean, for four steps. Every forward must find the same buffers on all ranks.
 
-In the middle stands a forward in evaluation mode, which counts nothing.
+Every step must leave the same weights: those of norms are in no other situation. In the middle stands a forward in
+evaluation mode, which counts nothing.
 
 Gradients are not compared with the single process here: BatchNorm over a rank's samples is another function than
 BatchNorm over all samples, and that is not the strategy's doing.
@@ -13,5 +14,5 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="buffers",
-    fields={"num_steps": 4, "evaluate_after": 1, "judged_by": ("LS102",), "only_if_claimed": ("sync_buffers",)},
+    fields={"num_steps": 4, "evaluate_after": 1, "judged_by": ("LS101", "LS102"), "only_if_claimed": ("sync_buffers",)},
 )

@@ -27,7 +27,8 @@ class Layers(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
-            x = torch.tanh(layer(x.to(next(layer.parameters()).dtype)))
+            weight: torch.Tensor = layer.weight  # type: ignore[assignment]  # parameters() is empty in a flat sharder
+            x = torch.tanh(layer(x.to(weight.dtype)))
         return torch.view_as_real(x).sum(-1) if x.is_complex() else x
 
 
