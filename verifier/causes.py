@@ -24,6 +24,7 @@ SHARED = {
     "equivalence": "LS201",
     "updates": "LS202",
     "alone": "LS202",
+    "frozen": "LS202",
 }  # modules that explain for these checks
 # In general words, where the source has only what is said of one case.
 MEANINGS = {
@@ -38,7 +39,7 @@ MEANINGS = {
     "optimizer_state_diverged": "momentum, or other state of the optimizer, is not the same on all ranks, though "
     "weights still are",
     "replicas_diverged": "after the optimizer's step, one rank holds other bytes of a weight than the others",
-    "unfrozen": "the optimizer finds a gradient of a parameter whose requires_grad was False",
+    "unfrozen": "the optimizer finds a gradient of a parameter whose requires_grad was False, or moves it",
     "unequal_shares": "every element is a sum of the ranks' own gradients, and they do not count alike in it",
     "stray_gradient": "the optimizer finds a gradient where the single process has none",
 }

@@ -41,7 +41,8 @@ AN_OPTIMIZER = (
     "{name} is an optimizer, and a loop needs to know what wraps the model beside it: write a class with a "
     "wrap_optimizer(cls, parameters, **options) that makes it, or a ddp_core.Driver with make_optimizer()"
 )
-_OWN_FOLDERS = tuple(str(Path(__file__).parent.parent / part) for part in ("verifier", "ddp_core/driver"))
+_OURS = ("verifier", "ddp_core/driver", "ddp_core/methods")
+_OWN_FOLDERS = tuple(str(Path(__file__).parent.parent / part) for part in _OURS)
 
 
 class StrategyError(Exception):

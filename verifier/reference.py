@@ -163,8 +163,8 @@ def seed_torch(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
 
 
-def describe(journal: Journal, model: nn.Module, workload: Workload) -> None:
-    """Note what the judge needs to know of the model."""
+def describe(journal: Journal, model: nn.Module, workload: Workload) -> list[str]:
+    """Note what the judge needs to know of the model; returns the names of its frozen parameters."""
     entries = [
         {
             "name": n,
@@ -177,7 +177,9 @@ def describe(journal: Journal, model: nn.Module, workload: Workload) -> None:
         if p.requires_grad
     ]
     journal.note("parameters", entries)
-    journal.note("frozen", [n for n, p in model.named_parameters() if not p.requires_grad])
+    frozen = [n for n, p in model.named_parameters() if not p.requires_grad]
+    journal.note("frozen", frozen)
     exact = workload.exact or workload.scenario.tagged
     journal.note("arithmetic", "exact" if exact else "rounded")
     journal.note("started", time.monotonic())
+    return frozen

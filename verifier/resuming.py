@@ -37,8 +37,11 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
         with float32_by_default():
             subject.model = subject.workload.model(subject.rank)
         fresh = subject.wrap(strategy, subject.model)
+        if subject.scenario.built_first:  # copies that an optimizer made of the weights are then of others
+            subject.take_over(fresh)
         fresh.load_state_dict(state)
-        subject.take_over(fresh)
+        if not subject.scenario.built_first:
+            subject.take_over(fresh)
         subject.optimizer.load_state_dict(optimizer_state)
     except StrategyError:
         raise

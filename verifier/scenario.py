@@ -46,6 +46,7 @@ class Scenario(BaseModel):
     raise_before: int | None = Field(None, description="before this step an exception leaves a no_sync() context")
     evaluate_after: int | None = Field(None, description="after this step a forward in eval mode, without gradients")
     resume_after: int | None = Field(None, description="after this step a fresh replica takes over by state_dict()")
+    built_first: bool = Field(False, description="the fresh replica has its optimizer before anything is loaded")
     new_lr_after: int | None = Field(None, description="after this step the learning rate changes in param_groups")
     change_after: int | None = Field(None, description="after this step the model is changed under the wrapper")
 

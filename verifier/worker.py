@@ -48,7 +48,7 @@ class Subject:
         self.model = self.workload.model(rank)
         self.loss_scale = LossScale(journal, scenario.world_size, self._loss_scaled)
         self.tags = attach_tags(scenario, self.model, rank) if scenario.tagged else None
-        describe(journal, self.model, self.workload)
+        self.frozen_names = describe(journal, self.model, self.workload)
         if not scenario.same_start:
             for name, parameter in self.model.named_parameters():
                 journal.tensor("built", -1, name, parameter, keep=True)
@@ -124,6 +124,7 @@ class Subject:
         """Train through ``driver`` from here on, with an optimizer of its own."""
         self.driver = driver
         self.parameters = [(n, p) for n, p in driver.named_parameters() if p.requires_grad]
+        self.frozen = [(n, p) for n, p in driver.named_parameters() if n in self.frozen_names]
         self.late = LateWeights(self)
         cls, options = self.workload.optimizer()
         try:
@@ -188,7 +189,9 @@ class Subject:
         self.late.end()
         if step == 0 and not self.journal.has_moved("weight", -1, 0) and not self.journal.holds("gradient", 0):
             self.journal.note("untouched", True)
-        self._record_optimizer_state(step)
+        if step == scenario.num_steps - 1:
+            self._record_frozen(step)
+            self._record_optimizer_state(step)
         self.journal.write("loss", step=step, value=loss, at=time.monotonic())
 
     def _in_turn(self, step: int) -> float:
@@ -228,6 +231,7 @@ class Subject:
             raise TypeError(f"the wrapped model returned a {type(output).__name__}; the model itself returns a Tensor")
         if first:
             self.record("weight", -1)  # what the first forward used: the latest moment to be equal
+            self._record_frozen(-1)
         self.late.forwarded(step, micro)
         scale = self.scenario.loss_times / self.scenario.num_micro_batches
 
@@ -256,6 +260,8 @@ class Subject:
     def _saw(self, step: int, micro: int, name: str, buffer: torch.Tensor) -> None:
         if micro == 0:  # a synchronised step's first forward; what later ones see depends on no_sync
             self.journal.tensor("buffer", step, name, buffer, keep=True)
+            if step == 0:
+                self._forward_began()  # once more, inside: a hook of the model's own may have seeded meanwhile
 
     def _optimize(self, step: int) -> None:
         """Step; and look once more at the gradients when the optimizer begins: some synchronise in ``step()``."""
@@ -282,10 +288,14 @@ class Subject:
             if tensor is not None:
                 self.journal.tensor(what, step, name, tensor, keep=keep, only_if_changed=only_if_changed)
 
+    def _record_frozen(self, step: int) -> None:
+        for name, parameter in self.frozen:
+            self.journal.tensor("frozen", step, name, self.observer.arrived(parameter), keep=True)
+
     def _record_optimizer_state(self, step: int) -> None:
-        """Digests of momentum and its like, where the optimizer is torch's kind; those of the last step only."""
+        """Digests of momentum and its like, where the optimizer is torch's kind."""
         state = getattr(self.optimizer, "state", None)
-        if step != self.scenario.num_steps - 1 or not isinstance(state, dict):
+        if not isinstance(state, dict):
             return
         for name, parameter in self.parameters:
             for key, value in sorted(state.get(parameter, {}).items()):

@@ -36,7 +36,7 @@ class ExplicitDriver(Driver):
 
 
 def _method_of(wrapped: Any) -> str | None:
-    return NAME if callable(getattr(wrapped, NAME, None)) else first_of(wrapped, OTHER_NAMES)
+    return first_of(wrapped, (NAME, *OTHER_NAMES))
 
 
 DRIVER = ExplicitDriver

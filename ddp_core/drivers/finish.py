@@ -43,7 +43,7 @@ class FinishDriver(Driver):
 
 
 def _method_of(wrapped: Any) -> str | None:
-    return NAME if callable(getattr(wrapped, NAME, None)) else first_of(wrapped, OTHER_NAMES)
+    return first_of(wrapped, (NAME, *OTHER_NAMES))
 
 
 DRIVER = FinishDriver

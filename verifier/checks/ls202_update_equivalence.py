@@ -12,8 +12,9 @@ loss is multiplied by the number of ranks, and a ten-thousandth.
 
 Catches: an optimizer that holds other tensors than those that are trained; steps skipped or taken twice; sharded
 optimizers that do not hand out what they own; optimizer state that is lost; an inner optimizer that no scheduler
-reaches; gradients of zeros, in place of None, that let weight decay and momentum move parameters which nobody used; of
-a rule of its own what depends on the number of ranks: parameters without an owner, norms and matrices taken in slices.
+reaches; gradients of zeros, in place of None, that let weight decay and momentum move parameters which nobody used;
+frozen parameters that move; of a rule of its own what depends on the number of ranks: parameters without an owner,
+norms and matrices taken in slices.
 
 Blind to: steps from the first wrong gradient on, which LS201 reports; a rule of the strategy's own that is as wrong on
 one rank (but for parameters that never move), or cannot be run on one; where that is so, steps after the first with
@@ -31,6 +32,7 @@ from __future__ import annotations
 from verifier.alone import standard
 from verifier.check import Findings, check
 from verifier.equivalence import blocked_reference, contract_of, is_exact, is_wide
+from verifier.frozen import compare_frozen
 from verifier.out_of_sight import compare_gradients
 from verifier.recording import Recording
 from verifier.updates import compare_weights, not_judged
@@ -38,6 +40,14 @@ from verifier.updates import compare_weights, not_judged
 
 @check(when=lambda scenario: not scenario.tagged)
 def update_equivalence(recording: Recording) -> Findings:
+    frozen = compare_frozen(recording)
+    findings = _compare_trained(recording)
+    findings.comparisons += frozen.comparisons
+    findings.failures += frozen.failures
+    return findings
+
+
+def _compare_trained(recording: Recording) -> Findings:
     if reason := blocked_reference(recording):
         return Findings(blocked=reason)
     if reason := not_judged(recording):

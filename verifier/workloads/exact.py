@@ -29,7 +29,7 @@ class ExactModel(nn.Module):
         for name in ("right", "left") if right_first else ("left", "right"):
             setattr(self, name, nn.Linear(8, 8))
         self.odd = nn.Linear(8, 7, bias=False)
-        self.outlet = nn.Linear(7, 3)
+        self.outlet = nn.Linear(7, 3, bias=False)  # 277 numbers in all, a prime: no world size divides them
         for _, parameter in sorted(self.named_parameters()):  # by name: the same numbers in whatever order
             with torch.no_grad():
                 parameter.copy_(torch.randint(-2, 3, parameter.shape) / 2)

@@ -1,5 +1,7 @@
 """A small Llama in float64: RMSNorm, rotary attention, SwiGLU, and a head tied to the embedding.
 
+Its last norm is a LayerNorm, for whoever treats layers by their type.
+
 In float64 an honest strategy agrees with the single process to about 1e-13 of the largest gradient, and a wrong one
 is off by 1e-6 or far more; nothing lives in between, so the bound needs no tuning.
 Architecture: Touvron et al., "LLaMA", 2023 (https://arxiv.org/abs/2302.13971).
@@ -51,7 +53,7 @@ class Llama(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, WIDTH)
         self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.norm = nn.RMSNorm(WIDTH)
+        self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
         self.head.weight = self.embedding.weight
         frequency = 10_000.0 ** -torch.linspace(0, 1, WIDTH // HEADS // 2)

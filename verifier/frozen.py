@@ -1,0 +1,42 @@
+"""Do frozen parameters rest? What they hold after the last step, against what the first forward used. Pure.
+
+Special here: each rank is compared with itself, so that nothing need be known of the update rule, nor of how a sharder
+lays parameters out. What has another shape at the one time than at the other is not compared.
+"""
+
+from __future__ import annotations
+
+from verifier.check import Findings
+from verifier.recording import RankRecording, Recording
+from verifier.verdict import Failure
+
+
+def compare_frozen(recording: Recording) -> Findings:
+    """Every rank's frozen parameters, byte for byte. Empty where the model has none."""
+    findings, last = Findings(), recording.scenario.num_steps - 1
+    if recording.scenario.resume_after is not None:  # other replicas: LS504 judges what they were given
+        return findings
+    for rank in recording.ranks:
+        for name in recording.frozen_names:
+            before, after = rank.tensor("frozen", -1, name), rank.tensor("frozen", last, name)
+            if before is None or after is None or before.shape != after.shape:
+                continue
+            findings.comparisons += 1
+            if before.digest != after.digest:
+                findings.failures.append(_moved(recording, rank, last, name))
+    return findings
+
+
+def _moved(recording: Recording, rank: RankRecording, step: int, name: str) -> Failure:
+    return Failure(
+        scenario=recording.scenario.name,
+        step=step,
+        rank=rank.rank,
+        parameter=name,
+        expected="the weights of the first forward",
+        observed="other weights",
+        cause="unfrozen",
+        confidence=0.9,
+        explanation=f"on rank {rank.rank} the weights of {name} have moved, which is frozen: requires_grad was False",
+        hint="give the optimizer what is trained and nothing else: weight decay moves a parameter without a gradient",
+    )

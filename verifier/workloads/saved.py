@@ -1,0 +1,51 @@
+"""Saved: a model whose checkpoint has to hold more than what is trained, in float64.
+
+A frozen layer and two buffers, one of them of whole numbers, are drawn at random, and every forward computes with them:
+replicas that were built anew and were not given them compute something else. One weight is saved under two names.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from verifier.workload import Workload
+
+FEATURES, WIDTH = 6, 7
+
+
+class SavedModel(nn.Module):
+    offset: torch.Tensor
+    order: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Linear(FEATURES, WIDTH, bias=False)
+        self.frozen = nn.Linear(WIDTH, WIDTH)
+        self.frozen.requires_grad_(False)
+        self.norm = nn.LayerNorm(WIDTH)
+        self.decoder = nn.Linear(FEATURES, WIDTH, bias=False)
+        self.decoder.weight = self.encoder.weight
+        self.register_buffer("offset", torch.randn(FEATURES))
+        self.register_buffer("order", torch.randperm(WIDTH))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.encoder(x + self.offset))
+        hidden = self.norm(self.frozen(hidden)[:, self.order] * torch.arange(1, WIDTH + 1))
+        return hidden @ self.decoder.weight
+
+
+class Saved(Workload):
+    def model(self, rank: int | None) -> nn.Module:
+        return SavedModel().double()
+
+    def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+        rows = self.scenario.samples_per_step
+        inputs = torch.randn(rows, FEATURES, generator=generator, dtype=torch.float64)
+        return inputs, torch.randn(rows, FEATURES, generator=generator, dtype=torch.float64)
+
+    def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (output - target).square().mean()
+
+
+WORKLOAD = Saved
