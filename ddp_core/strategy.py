@@ -30,6 +30,8 @@ EXPECTED_CLAIMS = {
     "strided_parameters": "parameters in other layouts than row-major (transposed, channels-last)",
     "sparse_gradients": "sparse gradients (nn.Embedding(sparse=True))",
     "clipping": "the norm of gradients is clipped before the step, by the wrapper's clip_grad_norm_() if it has one",
+    "parameter_groups": "an optimizer with groups of parameters that have options of their own (weight decay, say)",
+    "evaluation_mode": "training while the model is in evaluation mode, as fine-tuning with fixed statistics does",
     "state_dict": "state_dict() and load_state_dict() carry a run over to fresh replicas",
 }
 # Those that DistributedDataParallel gets wrong without an error, or does not offer: judged only where claimed.

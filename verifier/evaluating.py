@@ -38,6 +38,12 @@ def evaluate(subject: Subject, step: int) -> Any:
     return output
 
 
+def stay_in_evaluation_mode(wrapped: Any, scenario: Scenario) -> None:
+    """``eval()`` on what wraps a model that is in evaluation mode already, where the scenario trains it in that."""
+    if scenario.eval_mode and _needs_nothing(wrapped, "eval"):
+        wrapped.eval()
+
+
 def _needs_nothing(wrapped: Any, name: str) -> bool:
     """Is there a method of this name that can be called without arguments?"""
     try:

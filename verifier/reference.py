@@ -18,6 +18,7 @@ from torch import nn
 
 from verifier import workload as workloads
 from verifier.evaluating import evaluate_alone
+from verifier.grouping import grouped
 from verifier.journal import Journal, digest
 from verifier.scenario import Scenario
 from verifier.scheduling import change_learning_rate
@@ -35,7 +36,8 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
     tags = attach_tags(scenario, model, None) if scenario.tagged else None
     parameters = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     cls, options = workload.optimizer()
-    optimizer = cls([p for _, p in parameters], **options)
+    optimizer = cls(grouped(scenario, parameters), **options)
+    model.train(not scenario.eval_mode)
     for step in range(min(scenario.num_steps, max(scenario.keep_steps, 1))):
         if step == 0:
             _local_gradients(scenario, workload, model, tags, journal)

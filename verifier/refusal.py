@@ -28,7 +28,10 @@ def refusal(recording: Recording) -> str | None:
     own = [outcome for outcome in outcomes if outcome.get("error", "own") == "own"]
     if not own or any(misused_in_flight(rank) for rank in recording.ranks):
         return None
-    return last_words(str(own[0]["detail"]))
+    said = last_words(str(own[0]["detail"]))
+    if any(rank.notes.get("loading") for rank in recording.ranks) and not said.startswith("NotImplementedError"):
+        return None  # it has saved, and cannot load what it saved: who does not offer this says so before
+    return said
 
 
 def misused_in_flight(rank: RankRecording) -> bool:

@@ -37,12 +37,14 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
         with float32_by_default():
             subject.model = subject.workload.model(subject.rank)
         fresh = subject.wrap(strategy, subject.model)
+        subject.journal.note("loading", True)
         if subject.scenario.built_first:  # copies that an optimizer made of the weights are then of others
             subject.take_over(fresh)
         fresh.load_state_dict(state)
         if not subject.scenario.built_first:
             subject.take_over(fresh)
         subject.optimizer.load_state_dict(optimizer_state)
+        subject.journal.note("loading", False)
     except StrategyError:
         raise
     except BaseException as error:

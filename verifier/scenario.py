@@ -37,6 +37,8 @@ class Scenario(BaseModel):
     # How the loop behaves. Whatever is set here, the single process does it, too.
     optimizer: Literal["sgd", "adamw"] = "sgd"
     weight_decay: float = Field(0.0, ge=0)
+    groups: bool = Field(False, description="the optimizer gets two groups of parameters, with options of their own")
+    eval_mode: bool = Field(False, description="the model is trained in evaluation mode")
     use_no_sync: bool = Field(True, description="false: every micro-batch's backward may synchronise")
     forwards_first: bool = Field(False, description="all forwards of a step before its first backward")
     zero_grad: Literal["before_forward", "after_forward"] = "before_forward"

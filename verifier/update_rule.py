@@ -40,7 +40,7 @@ def tell_after_step(subject: Subject, asked: Any) -> None:
         return
     name = type(optimizer).__name__
     subject.journal.note("brought", name)
-    if _makes_its_own(subject.driver) and not _is_all_there_is(asked, subject):
+    if makes_its_own(subject.driver) and not _is_all_there_is(asked, subject):
         subject.journal.note("own_rule", name)
 
 
@@ -53,7 +53,7 @@ def another_of_torchs(optimizer: Any, asked: type[torch.optim.Optimizer]) -> str
     return kind.__name__ if torchs and kind is not asked else None
 
 
-def _makes_its_own(driver: Driver) -> bool:
+def makes_its_own(driver: Driver) -> bool:
     """Is ``make_optimizer`` a stranger's? What ``wrap_optimizer(cls, ...)`` makes is held to the class it is given."""
     maker = next(kind for kind in type(driver).__mro__ if "make_optimizer" in vars(kind))
     return maker.__module__.split(".")[0] != "ddp_core"

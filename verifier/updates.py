@@ -207,6 +207,14 @@ def _explain_weight(recording: Recording, rank: RankRecording, step: int, name: 
         factor = common_factor(before.values, after.values, wanted.values)
         if factor is not None:
             return _explain_factor(recording.scenario, step, name, factor)
+        if (rested := _rested(before.values, after.values, wanted.values)) is not None:
+            return (
+                "not_stepped",
+                f"elements {rested} of {name}, laid flat, did not move in step {step}, and all others did as they "
+                "should",
+                "pad what is divided among ranks, so that the last elements have an owner as well",
+                0.9,
+            )
         if same_in_another_order(after.values, wanted.values):
             return (
                 "misplaced_elements",
@@ -221,6 +229,18 @@ def _explain_weight(recording: Recording, rank: RankRecording, step: int, name: 
         "look at what happens between the gradient and the step: clipping, scaling, skipped steps, optimizer state",
         0.5,
     )
+
+
+def _rested(before: np.ndarray | None, after: np.ndarray | None, wanted: np.ndarray | None) -> str | None:
+    """Which elements are wrong, as "first-last", if those that are wrong are one run of such as never moved."""
+    if before is None or after is None or wanted is None or not before.shape == after.shape == wanted.shape:
+        return None
+    start, end, due = (values.reshape(-1) for values in (before, after, wanted))
+    largest = np.abs(due - start).max(initial=0.0)
+    wrong = np.flatnonzero(np.abs(end - due) > 1e-3 * largest)
+    if not wrong.size or wrong.size == due.size or wrong[-1] - wrong[0] >= wrong.size:
+        return None
+    return f"{wrong[0]}-{wrong[-1]}" if (end[wrong] == start[wrong]).all() else None
 
 
 def _explain_factor(scenario: Scenario, step: int, name: str, factor: float) -> tuple[str, str, str, float]:

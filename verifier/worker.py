@@ -20,10 +20,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from ddp_core.driver import Driver, drive
 from ddp_core.methods import that_a_loop_may_call
 from verifier import fault as faults
-from verifier import update_rule
+from verifier import grouping, update_rule
 from verifier import workload as workloads
 from verifier.arguments import filled
-from verifier.evaluating import evaluate
+from verifier.evaluating import evaluate, stay_in_evaluation_mode
 from verifier.journal import Journal, rng_digest
 from verifier.late_weights import LateWeights
 from verifier.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
@@ -64,7 +64,9 @@ class Subject:
             return
         seed_streams(self.scenario, self.rank)
         self.journal.note("rng_start", rng_digest())
+        self.model.train(not scenario.eval_mode)
         self.take_over(self.wrap(strategy, self.model))
+        stay_in_evaluation_mode(self.driver.wrapped, scenario)
         if not self._claimed(strategy.driven_by(self.driver)):
             return
         if self.scenario.clip_norm is not None and not self.driver.can_clip:
@@ -127,10 +129,13 @@ class Subject:
         self.frozen = [(n, p) for n, p in driver.named_parameters() if n in self.frozen_names]
         self.late = LateWeights(self)
         cls, options = self.workload.optimizer()
+        engines = getattr(driver.wrapped, "optimizer", None)
         try:
-            self.optimizer = driver.make_optimizer(cls, [p for _, p in self.parameters], **options)
+            self.optimizer = driver.make_optimizer(cls, grouping.grouped(self.scenario, self.parameters), **options)
         except BaseException as error:
             raise StrategyError.of("while the optimizer was made", error) from error
+        own = self.optimizer is engines or update_rule.makes_its_own(driver)
+        grouping.tell(self.journal, self.scenario, self.optimizer, own=own)
         update_rule.tell_at_start(self, cls)
 
     def wrap(self, strategy: LoadedStrategy, model: nn.Module) -> Driver:

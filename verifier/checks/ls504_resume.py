@@ -4,7 +4,8 @@ Claim: after ``state_dict()`` of model and optimizer is saved and loaded into re
 numbers, weights are those of a single process that was never interrupted.
 
 Catches: momentum that is lost; parameters that are not saved, or loaded into copies that are not trained; hooks that
-stay on the old tensors; a broadcast at wrap time that does not happen again after loading on one rank only.
+stay on the old tensors; what was saved and cannot be loaded; a broadcast at wrap time that does not happen again after
+loading on one rank only.
 
 Where the update rule is the strategy's own, the same strategy is saved and resumed on one rank as well, and has to come
 to the same: what its optimizer does not save on any number of ranks is no question of replicas.
@@ -24,7 +25,9 @@ from verifier.check import Findings, check
 from verifier.diagnosis import SEEN_ONLY
 from verifier.equivalence import own_steps
 from verifier.recording import Recording
+from verifier.refusal import last_words
 from verifier.updates import compare_weights, not_judged
+from verifier.verdict import Failure
 
 
 @check(when=lambda scenario: scenario.resume_after is not None)
@@ -33,6 +36,8 @@ def resume(recording: Recording) -> Findings:
         return Findings(not_claimed=reason)
     first = recording.scenario.resume_after
     assert first is not None
+    if not_loaded := _not_loaded(recording):
+        return Findings(comparisons=len(not_loaded), failures=not_loaded)
     if compare_weights(recording, range(first + 1)).failures:
         return Findings(blocked="the weights were wrong before the run was resumed: see LS201 and LS202")
     findings = compare_weights(recording, range(first + 1, recording.scenario.num_steps))
@@ -49,6 +54,24 @@ def resume(recording: Recording) -> Findings:
             failure.explanation += "; weights were still on their way when state_dict() was called"
             failure.hint = "have state_dict() wait for what the step has left under way"
     return findings
+
+
+def _not_loaded(recording: Recording) -> list[Failure]:
+    """Ranks that had saved, and raised when they loaded that."""
+    own = [r for r in recording.ranks if r.notes.get("loading") and (r.outcome or {}).get("error") == "own"]
+    return [
+        Failure(
+            scenario=recording.scenario.name,
+            step=recording.scenario.resume_after,
+            rank=rank.rank,
+            cause="not_loaded",
+            confidence=0.9,
+            explanation=f"rank {rank.rank} has saved its state, and a fresh replica cannot load that: "
+            f"{last_words(str((rank.outcome or {}).get('detail')))}",
+            hint="let load_state_dict() take what state_dict() returns; who does not offer it: raise in state_dict()",
+        )
+        for rank in own
+    ]
 
 
 def _replicas(recording: Recording, step: int | None) -> str:

@@ -5,9 +5,9 @@ the world size, so that sums are exact in any order and the mean over ranks is a
 3, 5 or 7 ranks. In float32 bits last for about one step; runs of several steps are in float64.
 
 Same-shape siblings (``left``, ``right``) and an odd-sized layer are there because swaps between equals go unnoticed
-elsewhere. A buffer (``shift``) is read in forward and reported, because wrappers
-that think of parameters alone forget it. Where the scenario says so, odd ranks register the siblings in another order,
-which is all that differs.
+elsewhere. A buffer (``shift.by``) is read in forward and reported, because wrappers that think of parameters alone
+forget it; by a module of its own, whose hooks have then been called as well. Where the scenario says so, odd ranks
+register the siblings in another order, which is all that differs.
 """
 
 from __future__ import annotations
@@ -18,10 +18,17 @@ from torch import nn
 from verifier.workload import Workload, saw
 
 
+class Shift(nn.Module):
+    by: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        saw("shift.by", self.by)
+        return x + self.by
+
+
 class ExactModel(nn.Module):
     left: nn.Linear
     right: nn.Linear
-    shift: torch.Tensor
 
     def __init__(self, *, right_first: bool = False) -> None:
         super().__init__()
@@ -33,12 +40,11 @@ class ExactModel(nn.Module):
         for _, parameter in sorted(self.named_parameters()):  # by name: the same numbers in whatever order
             with torch.no_grad():
                 parameter.copy_(torch.randint(-2, 3, parameter.shape) / 2)
-        self.register_buffer("shift", torch.randint(-2, 3, (6,)).float())
+        self.shift = Shift()
+        self.shift.register_buffer("by", torch.randint(-2, 3, (6,)).float())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        saw("shift", self.shift)
-        x = x + self.shift
-        hidden = self.inlet(x).relu()
+        hidden = self.inlet(self.shift(x)).relu()
         hidden = self.left(hidden).relu() - self.right(hidden)
         return self.outlet(self.odd(hidden))
 

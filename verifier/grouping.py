@@ -1,0 +1,33 @@
+"""What an optimizer is made from: parameters, or groups of them with options of their own.
+
+Special here: the groups are those that most scripts make, weights with decay, and the rest without; and each learns at
+a rate of its own. Who shards or flattens parameters may lose sight of whose is whose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from verifier.journal import Journal
+from verifier.scenario import SGD_LR, Scenario
+
+DECAY, SLOWER = 0.5, 1 / 4  # powers of two: exact arithmetic stays exact
+OWN = "the optimizer is one of the strategy's own making, without groups: it was not asked for any"
+
+
+def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> list[Any]:
+    """The parameters; or, where the scenario says so, two groups: all but the biases decay, and biases are slower."""
+    if not scenario.groups:
+        return [parameter for _, parameter in named]
+    rest = [parameter for name, parameter in named if name.endswith("bias")]
+    decaying = [parameter for name, parameter in named if not name.endswith("bias")]
+    return [{"params": decaying, "weight_decay": DECAY}, {"params": rest, "lr": SGD_LR * SLOWER}]
+
+
+def tell(journal: Journal, scenario: Scenario, optimizer: Any, *, own: bool) -> None:
+    """Note that ``optimizer`` was not asked for groups, where it is the strategy's ``own`` and has none to show."""
+    if scenario.groups and own and len(getattr(optimizer, "param_groups", ())) < 2:
+        journal.note("not_claimed", OWN)
