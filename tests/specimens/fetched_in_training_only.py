@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tests.controls.fetched_by_workers import Worker
 
-TRIPS = {"LS204"}
+TRIPS = {"LS101", "LS201", "LS204"}
 CAUSE = "evaluation_differs"
 
 

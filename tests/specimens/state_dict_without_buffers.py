@@ -9,7 +9,7 @@ from __future__ import annotations
 from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
-TRIPS = {"LS503"}
+TRIPS = {"LS503", "LS504"}
 CAUSE = "names_missing_in_state_dict"
 
 

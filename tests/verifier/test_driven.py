@@ -85,6 +85,16 @@ def average_gradients(model):
     mean(model)
 """
 
+A_SWITCH = """
+class wrap(Base):
+    def sync_gradients(self, on):
+        self.on = on
+
+    def backward(self, loss):
+        loss.backward()
+        mean(self.module)
+"""
+
 OF_ITS_OWN = """
 class wrap(Driver):
     def prepare(self, model):
@@ -149,8 +159,14 @@ def checks(report, verdict):
 
 @pytest.mark.parametrize(
     ("body", "style"),
-    [(ALONE, "backward"), (OTHERWISE, "explicit"), (BY_ITSELF, "explicit"), (OF_ITS_OWN, "native")],
-    ids=["alone", "otherwise", "by_itself", "of_its_own"],
+    [
+        (ALONE, "backward"),
+        (OTHERWISE, "explicit"),
+        (BY_ITSELF, "explicit"),
+        (A_SWITCH, "backward"),
+        (OF_ITS_OWN, "native"),
+    ],
+    ids=["alone", "otherwise", "by_itself", "a_switch", "of_its_own"],
 )
 def test_methods_are_called_by_whoever_has_to(verify, body, style):
     report = verify(body)

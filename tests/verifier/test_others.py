@@ -155,6 +155,36 @@ class wrap(Driver):
         self.wrapped.after_backward()
 """
 
+FLAT_AND_UNSEEN = """
+class wrap(Driver):
+    contract = Contract(sharded=True, sync_buffers=False, disclaims=UNSEEN | {"mixed_dtypes", "complex_parameters"})
+    can_clip = False
+    prepare = staticmethod(same_start)
+
+    def make_optimizer(self, cls, parameters, **options):
+        self.trained = parameters
+        self.flat = torch.nn.Parameter(mine(torch.cat([p.detach().reshape(-1) for p in parameters])))
+        return cls([self.flat], **options)
+
+    def zero_grad(self, optimizer, *, set_to_none=True):
+        for p in self.trained:
+            p.grad = None
+
+    def before_step(self):
+        self.flat.grad = share(torch.cat([p.grad.reshape(-1) for p in self.trained]))
+
+    def step(self, optimizer):
+        optimizer.step()
+        size = sum(p.numel() for p in self.trained)
+        whole, start = gathered(self.flat.detach(), torch.Size([size])), 0
+        for p in self.trained:
+            p.data.copy_(whole[start : start + p.numel()].view(p.shape))
+            start += p.numel()
+
+    def gradient(self, parameter):
+        return None
+"""
+
 SENT_WHEN_READY = """
 class Ready(torch.nn.Module):
     contract = Contract(sync_buffers=False, disclaims=UNSEEN | {"accumulation", "two_backwards"})
@@ -270,6 +300,16 @@ def test_gradients_reduced_where_nobody_sees_it_are_not_called_unreduced(verify,
 @pytest.mark.parametrize("body", IN_STEP.values(), ids=IN_STEP)
 def test_a_sum_is_found_there_all_the_same(verify, body):
     assert failed(verify(body + SUM, profile="quick")) & {"LS201", "LS202"}
+
+
+def test_where_no_gradient_can_be_seen_weights_are_judged(verify):
+    report = verify(FLAT_AND_UNSEEN, workloads=["exact", "branches"])
+    verdicts = {check.code: check.verdict for check in report.checks}
+    assert (report.verdict, verdicts["LS202"]) == ("pass", "pass")
+    (gradients,) = [check for check in report.checks if check.code == "LS201"]
+    assert not gradients.claimed
+    assert "no rank shows a gradient" in str(gradients.why)
+    assert failed(verify(FLAT_AND_UNSEEN + SUM, workloads=["exact"])) == {"LS202"}
 
 
 @pytest.mark.parametrize("world_size", [2, 3])

@@ -135,3 +135,35 @@ def test_a_refusal_in_the_second_backward_is_one(lockstep, tmp_path):
     report.assert_pass()
     realistic = next(scenario for scenario in report.scenarios if scenario.name == "realistic")
     assert realistic.refused == "RuntimeError: one backward a step, please"
+
+
+LOADS = """
+from torch.nn.parallel import DistributedDataParallel
+
+class wrap(DistributedDataParallel):
+    def __init__(self, module):
+        super().__init__(module, find_unused_parameters=True)
+
+    def load_state_dict(self, state_dict, strict=True, assign=False):
+        raise {error}
+"""
+
+
+def loads(lockstep, tmp_path, error):
+    path = tmp_path / "mine.py"
+    path.write_text(LOADS.format(error=error))
+    return lockstep.verify(f"{path}:wrap", world_size=2, workloads=["saved"])
+
+
+def test_who_has_saved_and_cannot_load_that_has_not_refused(lockstep, tmp_path):
+    report = loads(lockstep, tmp_path, "KeyError('module.encoder.weight')")
+    found = {check.code: check for check in report.checks}
+    assert [code for code, check in found.items() if check.verdict == "fail"] == ["LS504"]
+    assert found["LS504"].failures[0].cause == "not_loaded"
+    assert "KeyError: 'module.encoder.weight'" in found["LS504"].failures[0].explanation
+
+
+def test_who_says_that_loading_is_not_implemented_has_refused(lockstep, tmp_path):
+    report = loads(lockstep, tmp_path, "NotImplementedError('load by torch.distributed.checkpoint')")
+    assert report.verdict != "fail"
+    assert all(scenario.refused for scenario in report.scenarios)
