@@ -21,7 +21,7 @@ from verifier.evaluating import evaluate_alone
 from verifier.grouping import grouped
 from verifier.journal import Journal, digest
 from verifier.scenario import Scenario
-from verifier.scheduling import change_learning_rate
+from verifier.scheduling import reschedule
 from verifier.tags import TagBook
 from verifier.workload import Workload
 
@@ -53,8 +53,7 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
         optimizer.step()
         _record(journal, "weight", step, parameters)
         journal.write("loss", step=step, value=float(loss.detach()))
-        if step == scenario.new_lr_after:
-            change_learning_rate(optimizer)
+        reschedule(optimizer, scenario, step)
         if step == scenario.change_after:
             workload.change(model)
         if step == scenario.evaluate_after:

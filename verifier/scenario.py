@@ -50,6 +50,7 @@ class Scenario(BaseModel):
     resume_after: int | None = Field(None, description="after this step a fresh replica takes over by state_dict()")
     built_first: bool = Field(False, description="the fresh replica has its optimizer before anything is loaded")
     new_lr_after: int | None = Field(None, description="after this step the learning rate changes in param_groups")
+    new_momentum_after: int | None = Field(None, description="after this step momentum changes in param_groups")
     change_after: int | None = Field(None, description="after this step the model is changed under the wrapper")
 
     # Where ranks may differ.

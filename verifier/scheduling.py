@@ -1,4 +1,4 @@
-"""A learning rate that changes between two steps, as a scheduler changes it: in the optimizer's ``param_groups``.
+"""A learning rate, or a momentum, that changes between two steps, as a scheduler changes it: in ``param_groups``.
 
 Special here: a scheduler knows the optimizer that the loop holds, and nothing of another that may do the work inside.
 """
@@ -7,14 +7,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from verifier.scenario import Scenario
+
 FACTOR = 1 / 16  # a power of two: exact arithmetic stays exact; and its inverse is no usual world size
 
 
-def change_learning_rate(optimizer: Any) -> str | None:
-    """Multiply every group's ``lr`` by ``FACTOR``. What is returned says why a scheduler could not; None: it could."""
+def reschedule(optimizer: Any, scenario: Scenario, step: int) -> str | None:
+    """After ``step``, multiply by ``FACTOR``, in every group, what the scenario says. What is returned says why a
+    scheduler could not; None: it could, or there was nothing to do.
+    """
+    option = {scenario.new_lr_after: "lr", scenario.new_momentum_after: "momentum"}.get(step)
+    if option is None:
+        return None
     groups = getattr(optimizer, "param_groups", None)
-    if not isinstance(groups, list) or not groups or not all(isinstance(g, dict) and "lr" in g for g in groups):
-        return "the optimizer has no param_groups in which a scheduler could change the learning rate"
+    if not isinstance(groups, list) or not groups or not all(isinstance(g, dict) and option in g for g in groups):
+        return f"the optimizer has no param_groups in which a scheduler could change {option}"
     for group in groups:
-        group["lr"] *= FACTOR
+        group[option] *= FACTOR
     return None

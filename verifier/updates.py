@@ -204,6 +204,13 @@ def _explain_weight(recording: Recording, rank: RankRecording, step: int, name: 
             0.9,
         )
     if before is not None and after is not None and wanted is not None:
+        if _with_old_momentum(recording, step, name, after.values, wanted.values):
+            return (
+                "schedule_ignored",
+                f"momentum changed after step {step - 1}, and in step {step} {name} moved as with the old one",
+                "read momentum, too, from the optimizer's param_groups in each step: schedulers change it there",
+                0.95,
+            )
         factor = common_factor(before.values, after.values, wanted.values)
         if factor is not None:
             return _explain_factor(recording.scenario, step, name, factor)
@@ -229,6 +236,20 @@ def _explain_weight(recording: Recording, rank: RankRecording, step: int, name: 
         "look at what happens between the gradient and the step: clipping, scaling, skipped steps, optimizer state",
         0.5,
     )
+
+
+def _with_old_momentum(
+    recording: Recording, step: int, name: str, after: np.ndarray | None, wanted: np.ndarray | None
+) -> bool:
+    """Is ``after`` what SGD comes to if its momentum, changed after the first step, is the old one in the second?"""
+    assert recording.reference is not None
+    first = recording.reference.tensor("gradient", 0, name)  # and SGD's momentum after that step
+    if (recording.scenario.new_momentum_after, step) != (0, 1) or first is None or first.values is None:
+        return False
+    if after is None or wanted is None or after.shape != wanted.shape or not first.values.any():
+        return False
+    due = wanted - SGD_LR * SGD_MOMENTUM * (1 - FACTOR) * first.values
+    return bool(np.allclose(after, due, rtol=1e-9, atol=0))
 
 
 def _rested(before: np.ndarray | None, after: np.ndarray | None, wanted: np.ndarray | None) -> str | None:

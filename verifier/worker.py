@@ -32,7 +32,7 @@ from verifier.observer import Observer
 from verifier.reference import attach_tags, casting, describe, seed_streams, seed_torch
 from verifier.resuming import resume
 from verifier.scenario import Scenario
-from verifier.scheduling import change_learning_rate
+from verifier.scheduling import reschedule
 
 
 class Subject:
@@ -97,7 +97,7 @@ class Subject:
             self._step(step)
             if step == self.scenario.resume_after and not resume(self, strategy, step):
                 return False
-            if step == self.scenario.new_lr_after and (reason := change_learning_rate(self.optimizer)):
+            if reason := reschedule(self.optimizer, self.scenario, step):
                 self.journal.note("not_claimed", reason)
                 return False
             if step == self.scenario.change_after:

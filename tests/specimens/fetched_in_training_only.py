@@ -1,7 +1,7 @@
 """Workers fetch weights from the server at the beginning of a forward, but not while they evaluate.
 
 A class of mistake: a synchronisation that stands behind ``if self.training``. Training is right, and every rank but the
-server validates with weights that are a step old.
+server validates with weights that are a step old; and who trains in evaluation mode never fetches any.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ from verifier.fault import fault
 
 
 @fault(
-    trips={"LS503", "LS504"}, cause="names_missing_in_state_dict", applies_to=("bucketed", "naive", "flat", "hook", "async_hook")
+    trips={"LS503", "LS504"},
+    cause="names_missing_in_state_dict",
+    applies_to=("bucketed", "naive", "flat", "hook", "async_hook"),
 )
 def buffers_not_saved(model: Any, wrap: Any) -> Any:
     wrapped = wrap(model)
