@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch.nn.parallel import DistributedDataParallel
 
-TRIPS = {"LS201", "LS701"}
+TRIPS = {"LS201", "LS202", "LS701"}
 CAUSE = "unfrozen"
 
 
