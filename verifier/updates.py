@@ -204,38 +204,52 @@ def _explain_weight(recording: Recording, rank: RankRecording, step: int, name: 
             0.9,
         )
     if before is not None and after is not None and wanted is not None:
-        if _with_old_momentum(recording, step, name, after.values, wanted.values):
-            return (
-                "schedule_ignored",
-                f"momentum changed after step {step - 1}, and in step {step} {name} moved as with the old one",
-                "read momentum, too, from the optimizer's param_groups in each step: schedulers change it there",
-                0.95,
-            )
-        factor = common_factor(before.values, after.values, wanted.values)
-        if factor is not None:
-            return _explain_factor(recording.scenario, step, name, factor)
-        if (rested := _rested(before.values, after.values, wanted.values)) is not None:
-            return (
-                "not_stepped",
-                f"elements {rested} of {name}, laid flat, did not move in step {step}, and all others did as they "
-                "should",
-                "pad what is divided among ranks, so that the last elements have an owner as well",
-                0.9,
-            )
-        if same_in_another_order(after.values, wanted.values):
-            return (
-                "misplaced_elements",
-                f"after step {step} every number of {name} is there, and not at its index: these are the right weights "
-                "in another order",
-                "copy weights by index: a view of a transposed tensor has its elements elsewhere in memory",
-                0.9,
-            )
+        pattern = _pattern(recording, step, name, before.values, after.values, wanted.values)
+        if pattern is not None:
+            return pattern
     return (
         "update_differs",
         f"the gradient of {name} was right in step {step}, and the weights after the optimizer's step are not",
         "look at what happens between the gradient and the step: clipping, scaling, skipped steps, optimizer state",
         0.5,
     )
+
+
+def _pattern(
+    recording: Recording,
+    step: int,
+    name: str,
+    before: np.ndarray | None,
+    after: np.ndarray | None,
+    wanted: np.ndarray | None,
+) -> tuple[str, str, str, float] | None:
+    """What the weights before and after a step, and those that there should be, have to do with one another."""
+    if _with_old_momentum(recording, step, name, after, wanted):
+        return (
+            "schedule_ignored",
+            f"momentum changed after step {step - 1}, and in step {step} {name} moved as with the old one",
+            "read momentum, too, from the optimizer's param_groups in each step: schedulers change it there",
+            0.95,
+        )
+    factor = common_factor(before, after, wanted)
+    if factor is not None:
+        return _explain_factor(recording.scenario, step, name, factor)
+    if (rested := _rested(before, after, wanted)) is not None:
+        return (
+            "not_stepped",
+            f"elements {rested} of {name}, laid flat, did not move in step {step}, and all others did as they should",
+            "pad what is divided among ranks, so that the last elements have an owner as well",
+            0.9,
+        )
+    if same_in_another_order(after, wanted):
+        return (
+            "misplaced_elements",
+            f"after step {step} every number of {name} is there, and not at its index: these are the right weights "
+            "in another order",
+            "copy weights by index: a view of a transposed tensor has its elements elsewhere in memory",
+            0.9,
+        )
+    return None
 
 
 def _with_old_momentum(
