@@ -95,7 +95,8 @@ class Driver:
     ) -> torch.optim.Optimizer:
         """The optimizer that steps ``parameters``: of class ``cls``, unless the strategy brings its own kind.
 
-        Whatever the style, a strategy that has ``wrap_optimizer(cls, parameters, **options)`` builds it.
+        ``parameters`` may also be groups, as ``torch.optim`` takes them. Whatever the style, a strategy that has
+        ``wrap_optimizer(cls, parameters, **options)`` builds it.
         """
         build = getattr(self.wrapped, "wrap_optimizer", None)
         if not callable(build):
