@@ -10,6 +10,8 @@ import torch.distributed as dist
 from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
+DRIVER = "native"
+
 
 class SavedOnce(DataParallel):
     def state_dict(self, *args, **kwargs):
