@@ -82,4 +82,4 @@ def test_a_mode_that_does_not_arrive_is_seen(verify):
 
 def test_another_answer_in_an_evaluation_is_seen(verify):
     report, failed = verify(DOUBLES, "exact")
-    assert failed == {"LS204"}, report.summary
+    assert failed == {"LS201", "LS204"}, report.summary  # so does a training in evaluation mode

@@ -67,10 +67,11 @@ INSIDE = """
 class Reducing(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure=None):
-        for p in self.param_groups[0]["params"]:
-            gradient = p.grad.contiguous()
-            dist.all_reduce(gradient)
-            p.sub_(torch.sgn(gradient), alpha=self.param_groups[0]["lr"])
+        for group in self.param_groups:
+            for p in group["params"]:
+                gradient = p.grad.contiguous()
+                dist.all_reduce(gradient)
+                p.sub_(torch.sgn(gradient), alpha=group["lr"])
 
 class wrap(Driver):
     contract = Contract(sharded=True, sync_buffers=False, disclaims={"unused_parameters", "sparse_gradients"})
