@@ -220,6 +220,7 @@ def recognise(wrapped: Any) -> type[Driver]:
         raise TypeError(
             f"wrap(model) returned a {type(wrapped).__name__} object, which cannot be called on inputs: "
             f"it must be a model-like object (one of the styles {', '.join(styles())})"
+            + ("; a function that is to be called on the model before each step: --driver function" * (wrapped is None))
         )
     return max(fitting, key=lambda driver: driver.specificity)
 

@@ -22,14 +22,14 @@ def refusal(recording: Recording) -> str | None:
     """
     contract = recording.ranks[0].notes.get("contract")  # absent: it was not even imported
     unclaimed = [need for need in recording.scenario.needs if contract and not claims(contract, need)]
-    outcomes = [rank.outcome or {} for rank in recording.ranks]
-    if not unclaimed or not all(outcome.get("status") == "raised" for outcome in outcomes):
+    outcomes = {rank.rank: rank.outcome or {} for rank in recording.ranks}
+    if not unclaimed or not all(outcome.get("status") == "raised" for outcome in outcomes.values()):
         return None
-    own = [outcome for outcome in outcomes if outcome.get("error", "own") == "own"]
+    own = [rank for rank in recording.ranks if outcomes[rank.rank].get("error", "own") == "own"]
     if not own or any(misused_in_flight(rank) for rank in recording.ranks):
         return None
-    said = last_words(str(own[0]["detail"]))
-    if any(rank.notes.get("loading") for rank in recording.ranks) and not said.startswith("NotImplementedError"):
+    said = last_words(str(outcomes[own[0].rank]["detail"]))
+    if any(rank.notes.get("loading") for rank in own) and not said.startswith("NotImplementedError"):
         return None  # it has saved, and cannot load what it saved: who does not offer this says so before
     return said
 

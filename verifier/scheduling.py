@@ -20,8 +20,13 @@ def reschedule(optimizer: Any, scenario: Scenario, step: int) -> str | None:
     if option is None:
         return None
     groups = getattr(optimizer, "param_groups", None)
-    if not isinstance(groups, list) or not groups or not all(isinstance(g, dict) and option in g for g in groups):
+    if not isinstance(groups, list) or not groups or not all(_has(group, option) for group in groups):
         return f"the optimizer has no param_groups in which a scheduler could change {option}"
     for group in groups:
         group[option] *= FACTOR
     return None
+
+
+def _has(group: Any, option: str) -> bool:
+    """Can it be multiplied? None, as Adafactor's ``lr``, says that the optimizer has a schedule of its own."""
+    return isinstance(group, dict) and group.get(option) is not None

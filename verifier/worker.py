@@ -303,7 +303,7 @@ class Subject:
         if not isinstance(state, dict):
             return
         for name, parameter in self.parameters:
-            for key, value in sorted(state.get(parameter, {}).items()):
+            for key, value in sorted((state.get(parameter) or {}).items()):  # None where ZeRO-1 has loaded another's
                 if isinstance(value, torch.Tensor):
                     self.journal.tensor("optimizer_state", step, f"{name}/{key}", value, keep=False)
 

@@ -38,6 +38,47 @@ def average_gradients(model):
             dist.all_reduce(p.grad)
 """
 
+ZERO = """
+from torch.distributed.optim import ZeroRedundancyOptimizer
+class Saved(ZeroRedundancyOptimizer):
+    def state_dict(self):
+        for rank in range(dist.get_world_size()):
+            self.consolidate_state_dict(to=rank)
+            if rank == dist.get_rank():
+                state = super().state_dict()
+        return state
+class SavedByRankZero(ZeroRedundancyOptimizer):
+    def state_dict(self):
+        self.consolidate_state_dict(to=0)
+        return super().state_dict()
+def sharding(kind):
+    def wrap(model):
+        wrapped = DistributedDataParallel(model, find_unused_parameters=True)
+        wrapped.wrap_optimizer = lambda cls, parameters, **options: kind(parameters, optimizer_class=cls, **options)
+        return wrapped
+    return wrap
+saved, saved_by_rank_zero = sharding(Saved), sharding(SavedByRankZero)
+"""
+
+# Adafactor, of timm and of transformers, has lr=None where its steps are relative to the weights.
+RELATIVE = """
+CONTRACT = Contract(optimizer="own", disclaims={"complex_parameters", "sparse_gradients"})
+class Relative(torch.optim.Optimizer):
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": None})
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p -= p.grad / 16
+class Own(Driver):
+    def prepare(self, model):
+        return DistributedDataParallel(model, find_unused_parameters=True)
+    def make_optimizer(self, cls, parameters, **options):
+        return Relative(parameters)
+"""
+
 
 @pytest.fixture
 def verdicts(lockstep, tmp_path):
@@ -66,3 +107,16 @@ def test_a_function_is_not_held_to_what_it_cannot_do(verdicts):
     found = verdicts(FUNCTION, "LS001", "LS002", "LS102", name="average_gradients")
     assert "fail" not in found.values()
     assert found["LS102"] == "not claimed"
+
+
+def test_state_of_a_sharded_optimizer_that_was_loaded(verdicts):
+    """torch's has None, then, for what another rank owns."""
+    assert verdicts(ZERO, "LS503", "LS504", name="saved") == {"LS503": "pass", "LS504": "pass"}
+
+
+def test_a_sharded_optimizer_that_one_rank_alone_can_save_is_not_held_to_resuming(verdicts):
+    assert verdicts(ZERO, "LS504", name="saved_by_rank_zero") == {"LS504": "not claimed"}
+
+
+def test_no_scheduler_changes_a_rate_that_is_none(verdicts):
+    assert verdicts(RELATIVE, "LS601", "LS202", name="Own") == {"LS202": "pass", "LS601": "pass"}
