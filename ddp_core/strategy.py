@@ -33,6 +33,7 @@ EXPECTED_CLAIMS = {
     "parameter_groups": "an optimizer with groups of parameters that have options of their own (weight decay, say)",
     "evaluation_mode": "training while the model is in evaluation mode, as fine-tuning with fixed statistics does",
     "state_dict": "state_dict() and load_state_dict() carry a run over to fresh replicas",
+    "float64": "models in float64, where most comparisons are made (an error is a refusal if it names a dtype)",
 }
 # Those that DistributedDataParallel gets wrong without an error, or does not offer: judged only where claimed.
 EXTRA_CLAIMS = {

@@ -1,11 +1,13 @@
 """Did the strategy refuse a scenario, as it may refuse what it does not claim, or did it fail in it? Pure.
 
 Special here: an error is a refusal only if the observer cannot have caused it. Where something was read or written too
-early, the marker that fills tensors in flight spreads as NaN, and torch may raise at that.
+early, the marker that fills tensors in flight spreads as NaN, and torch may raise at that. And where nothing but the
+dtype is asked of a strategy, an error that does not speak of dtypes is a failure like any other.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from verifier.marker import holds_poison
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from verifier.recording import RankRecording, Recording
 
 WAITED_FOR = ("waited", "polled", "future")
+NAMES_A_DTYPE = re.compile(r"dtype|float64|double|float32|half|float16|\bb?fp?(16|32|64)\b", re.IGNORECASE)
 
 
 def refusal(recording: Recording) -> str | None:
@@ -29,6 +32,8 @@ def refusal(recording: Recording) -> str | None:
     if not own or any(misused_in_flight(rank) for rank in recording.ranks):
         return None
     said = last_words(str(outcomes[own[0].rank]["detail"]))
+    if unclaimed == ["float64"] and not NAMES_A_DTYPE.search(said):
+        return None
     if any(rank.notes.get("loading") for rank in own) and not said.startswith("NotImplementedError"):
         return None  # it has saved, and cannot load what it saved: who does not offer this says so before
     return said

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
+
+from verifier import engine
+from verifier import workload as workloads
+from verifier.request import Builtin, Request
 
 REFUSES = """
 from ddp_core import Contract
@@ -167,3 +172,42 @@ def test_who_says_that_loading_is_not_implemented_has_refused(lockstep, tmp_path
     report = loads(lockstep, tmp_path, "NotImplementedError('load by torch.distributed.checkpoint')")
     assert report.verdict != "fail"
     assert all(scenario.refused for scenario in report.scenarios)
+
+
+@pytest.mark.parametrize("scenario", engine.plan(Request(strategy=Builtin(name="naive"), profile="thorough", seed=3)))
+def test_a_situation_says_that_it_needs_float64(scenario):
+    if scenario.workload == "layers":  # complex and mixed dtypes have claims of their own
+        assert "float64" not in scenario.needs
+        return
+    model = workloads.load(scenario).model(0)
+    assert ("float64" in scenario.needs) == any(p.dtype == torch.float64 for p in model.parameters())
+
+
+IN_FLOAT32 = """
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+class wrap(DistributedDataParallel):
+    def __init__(self, module):
+        if any(p.dtype == torch.float64 for p in module.parameters()):
+            raise {error}
+        super().__init__(module, find_unused_parameters=True)
+"""
+
+
+def test_who_trains_in_float32_alone_refuses_the_rest(lockstep, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(IN_FLOAT32.format(error="TypeError('unsupported grad type: torch.float64')"))
+    report = lockstep.verify(f"{path}:wrap", world_size=2, profile="standard")
+    report.assert_pass()
+    refused = {scenario.name for scenario in report.scenarios if scenario.refused}
+    assert {"adamw", "schedule", "large", "resume"} <= refused
+    assert not {"plain", "branch_order", "float32", "eval_mode"} & refused
+
+
+def test_an_error_that_names_no_dtype_is_no_refusal_of_float64(lockstep, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(IN_FLOAT32.format(error="RuntimeError('something went wrong')"))
+    report = lockstep.verify(f"{path}:wrap", world_size=2, profile="standard")
+    assert report.verdict == "unknown"
+    assert any("something went wrong" in problem for problem in report.problems)

@@ -11,5 +11,5 @@ SITUATION = Situation(
     since="standard",
     workload="llama",
     samples_per_micro_batch=2,
-    fields={"num_micro_batches": 4, "small_buckets": True, "needs": ("accumulation",)},
+    fields={"num_micro_batches": 4, "small_buckets": True, "needs": ("accumulation", "float64")},
 )

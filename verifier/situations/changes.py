@@ -11,7 +11,7 @@ SITUATION = Situation(
         "num_steps": 2,
         "change_after": 0,
         "small_buckets": True,
-        "needs": ("following_changes",),
+        "needs": ("following_changes", "float64"),
         "only_if_claimed": ("changes_after_wrap",),
     },
 )

@@ -8,5 +8,5 @@ SITUATION = Situation(
     since="standard",
     workload="checkpointed",
     samples_per_micro_batch=2,
-    fields={"num_steps": 2, "small_buckets": True, "needs": ("checkpointing",)},
+    fields={"num_steps": 2, "small_buckets": True, "needs": ("checkpointing", "float64")},
 )

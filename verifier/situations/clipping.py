@@ -8,5 +8,5 @@ SITUATION = Situation(
     since="standard",
     workload="llama",
     samples_per_micro_batch=2,
-    fields={"num_steps": 2, "clip_norm": 0.05, "small_buckets": True, "needs": ("clipping",)},
+    fields={"num_steps": 2, "clip_norm": 0.05, "small_buckets": True, "needs": ("clipping", "float64")},
 )

@@ -11,5 +11,5 @@ SITUATION = Situation(
     since=None,
     workload="digits",
     samples_per_step=64,
-    fields={"num_steps": 220, "keep_steps": 3, "evaluate": True},
+    fields={"num_steps": 220, "keep_steps": 3, "evaluate": True, "needs": ("float64",)},
 )

@@ -16,6 +16,6 @@ SITUATION = Situation(
         "same_start": False,
         "judged_by": ("LS002",),
         "small_buckets": True,
-        "needs": ("odd_parameters", "broadcasts_at_start"),
+        "needs": ("odd_parameters", "broadcasts_at_start", "float64"),
     },
 )

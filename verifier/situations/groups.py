@@ -10,5 +10,5 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="exact",
-    fields={"num_steps": 2, "groups": True, "small_buckets": True, "needs": ("parameter_groups",)},
+    fields={"num_steps": 2, "groups": True, "small_buckets": True, "needs": ("parameter_groups", "float64")},
 )

@@ -17,7 +17,7 @@ SITUATION = Situation(
         "same_start": False,
         "judged_by": ("LS001",),
         "small_buckets": True,
-        "needs": ("broadcasts_at_start",),
+        "needs": ("broadcasts_at_start", "float64"),
         "only_if_claimed": ("holes_in_memory",),
     },
 )

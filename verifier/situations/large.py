@@ -15,5 +15,5 @@ SITUATION = Situation(
     samples_per_micro_batch=1,
     repeat=False,
     most_ranks=8,
-    fields={"tagged": True, "depth": 5, "width": 930},
+    fields={"tagged": True, "depth": 5, "width": 930, "needs": ("float64",)},
 )

@@ -10,5 +10,5 @@ SITUATION = Situation(
     workload="branches",
     samples_per_micro_batch=1,
     repeat=False,
-    fields={"tagged": True, "depth": 100, "small_buckets": True},
+    fields={"tagged": True, "depth": 100, "small_buckets": True, "needs": ("float64",)},
 )

@@ -8,5 +8,5 @@ SITUATION = Situation(
     since="standard",
     workload="llama",
     samples_per_micro_batch=2,
-    fields={"num_steps": 3, "raise_before": 2, "small_buckets": True, "judged_by": ("LS502",)},
+    fields={"num_steps": 3, "raise_before": 2, "small_buckets": True, "judged_by": ("LS502",), "needs": ("float64",)},
 )

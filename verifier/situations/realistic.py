@@ -9,5 +9,5 @@ SITUATION = Situation(
     order=40,
     workload="llama",
     samples_per_micro_batch=2,
-    fields={"num_steps": 3, "num_micro_batches": 2, "small_buckets": True, "needs": ("accumulation",)},
+    fields={"num_steps": 3, "num_micro_batches": 2, "small_buckets": True, "needs": ("accumulation", "float64")},
 )

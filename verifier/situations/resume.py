@@ -12,7 +12,7 @@ SITUATION = Situation(
         "num_steps": 4,
         "resume_after": 1,
         "small_buckets": True,
-        "needs": ("state_dict", "broadcasts_at_start"),
+        "needs": ("state_dict", "broadcasts_at_start", "float64"),
         "judged_by": ("LS503", "LS504"),
     },
 )

@@ -7,5 +7,5 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="sparse",
-    fields={"num_steps": 2, "small_buckets": True, "needs": ("sparse_gradients",)},
+    fields={"num_steps": 2, "small_buckets": True, "needs": ("sparse_gradients", "float64")},
 )

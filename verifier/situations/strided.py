@@ -7,5 +7,5 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="strided",
-    fields={"num_steps": 2, "small_buckets": True, "needs": ("strided_parameters",)},
+    fields={"num_steps": 2, "small_buckets": True, "needs": ("strided_parameters", "float64")},
 )

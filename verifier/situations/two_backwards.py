@@ -16,6 +16,6 @@ SITUATION = Situation(
         "num_micro_batches": 2,
         "use_no_sync": False,
         "small_buckets": True,
-        "needs": ("accumulation", "two_backwards"),
+        "needs": ("accumulation", "two_backwards", "float64"),
     },
 )

@@ -17,5 +17,6 @@ SITUATION = Situation(
         "forwards_first": True,
         "small_buckets": True,
         "only_if_claimed": ("two_forwards",),
+        "needs": ("float64",),
     },
 )

@@ -18,5 +18,6 @@ SITUATION = Situation(
         "small_buckets": True,
         "only_if_claimed": ("uneven_inputs",),
         "judged_by": ("LS203",),
+        "needs": ("float64",),
     },
 )

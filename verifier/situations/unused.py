@@ -12,5 +12,5 @@ SITUATION = Situation(
     since="quick",
     order=60,
     workload="routed",
-    fields={"num_steps": 2, "weight_decay": 0.5, "small_buckets": True, "needs": ("unused_parameters",)},
+    fields={"num_steps": 2, "weight_decay": 0.5, "small_buckets": True, "needs": ("unused_parameters", "float64")},
 )

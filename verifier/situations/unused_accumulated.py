@@ -16,6 +16,6 @@ SITUATION = Situation(
         "num_steps": 2,
         "num_micro_batches": 2,
         "small_buckets": True,
-        "needs": ("unused_parameters", "accumulation"),
+        "needs": ("unused_parameters", "accumulation", "float64"),
     },
 )

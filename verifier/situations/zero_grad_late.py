@@ -11,5 +11,11 @@ SITUATION = Situation(
     since="standard",
     workload="llama",
     samples_per_micro_batch=2,
-    fields={"num_steps": 3, "zero_grad": "after_forward", "set_to_none": False, "small_buckets": True},
+    fields={
+        "num_steps": 3,
+        "zero_grad": "after_forward",
+        "set_to_none": False,
+        "small_buckets": True,
+        "needs": ("float64",),
+    },
 )
