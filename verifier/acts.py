@@ -66,7 +66,9 @@ def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path, *, 
             journal, folder / "board", poison=scenario.poison, keep_payloads=scenario.tagged, delay=delay
         )
         kernels.install(observer)
-        Subject(scenario, rank, folder, journal, observer).run()
+        subject = Subject(scenario, rank, folder, journal, observer)
+        subject.store = store
+        subject.run()
         journal.note("observer", {"calls": observer.num_calls, "bytes": observer.num_bytes, "s": observer.overhead_s})
         journal.outcome("completed")
         return leave_together(store, scenario.world_size)

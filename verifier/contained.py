@@ -37,7 +37,6 @@ from verifier.scenario import Scenario
 RECORDS = Path("/records")  # a tmpfs of its own: a full /tmp does not cut recordings
 TICK_S = 0.2
 REPEAT_S = 0.9  # what has not changed is said again: silence means that something is wrong
-BUSY = 0.1  # of a processor: below this a process does nothing but poll
 _PIECE = 1 << 16
 _PR_SET_DUMPABLE = 4
 
@@ -150,8 +149,8 @@ class Station:
         now, busy = time.monotonic(), None
         if now - self._looked >= TICK_S:  # reading all of /proc is not for every piece of output
             processes = [p for p in family.descendants(os.getpid()) if p.pid != self._store]
-            elapsed = now - self._looked
-            busy = any(p.state in "RD" or p.cpu_s - self._cpu.get(p.pid, p.cpu_s) > BUSY * elapsed for p in processes)
+            at_work = family.busy(processes, self._cpu, now - self._looked)
+            busy = ["started" if family.is_another_program(p.pid) else "forked" for p in at_work]
             self._cpu, self._looked = {p.pid: p.cpu_s for p in processes}, now
             self._hold_to_limits(processes)
         elif all(member.running for member in self._members):

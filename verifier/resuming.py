@@ -1,12 +1,14 @@
 """Saving and resuming, as a run that was cut off does it: a fresh replica takes over by ``state_dict()``.
 
 Special here: what is loaded was *saved*, to bytes and back, so that no tensor of the old replica lives on in the new
-one; and the fresh replica is built from other random numbers, so that whatever is not carried over shows.
+one; and the fresh replica is built from other random numbers, so that whatever is not carried over shows. A rank that
+has nothing to save loads what rank 0 has saved: there, rank 0 saves for all, and everybody reads the one file.
 """
 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,13 +28,14 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
         return False
     try:
         subject.journal.note("saved_under_way", subject.observer.on_their_way())
-        saved = driver.state_dict()
+        saved = driver.state_dict() or {}
         subject.journal.note("saved_names", list(saved))
         bare = [name for name, _ in [*subject.model.named_parameters(), *subject.model.named_buffers()]]
         subject.journal.note("bare_names", bare)
         transient = sorted(set(bare) - set(subject.model.state_dict()))  # buffers with persistent=False
         subject.journal.note("transient_names", transient)
-        state, optimizer_state = _through_bytes(saved), _through_bytes(subject.optimizer.state_dict())
+        state = _saved(subject, "model", saved)
+        optimizer_state = _saved(subject, "optimizer", subject.optimizer.state_dict())
         torch.manual_seed(subject.scenario.seed + 77_000 + subject.rank)
         with float32_by_default():
             subject.model = subject.workload.model(subject.rank)
@@ -48,12 +51,20 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
     except StrategyError:
         raise
     except BaseException as error:
+        if subject.rank == 0:  # nobody has to wait for what does not come
+            for what in ("model", "optimizer"):
+                subject.store.set(f"saved/{what}", b"")
         raise StrategyError.of(f"when the run was saved and resumed after step {step}", error) from error
     return True
 
 
-def _through_bytes(state: Any) -> Any:
+def _saved(subject: Subject, what: str, state: Any) -> Any:
+    """What is loaded of this rank's ``state``, or of rank 0's if there is none."""
     file = io.BytesIO()
     torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=False)
+    saved = file.getvalue()
+    if subject.rank == 0:
+        subject.store.set(f"saved/{what}", saved)
+    elif isinstance(state, Mapping | None) and not state:
+        saved = subject.store.get(f"saved/{what}") or saved
+    return torch.load(io.BytesIO(saved), weights_only=False)

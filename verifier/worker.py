@@ -39,6 +39,7 @@ class Subject:
     """One rank's replica under the strategy."""
 
     optimizer: torch.optim.Optimizer
+    store: Any  # a dist.Store, of this scenario alone: where ranks leave word for one another
 
     def __init__(self, scenario: Scenario, rank: int, folder: Path, journal: Journal, observer: Observer) -> None:
         self.folder, self.scenario, self.rank = folder, scenario, rank
@@ -54,9 +55,8 @@ class Subject:
                 journal.tensor("built", -1, name, parameter, keep=True)
 
     def run(self) -> None:
-        size = sum(parameter.numel() * parameter.element_size() for parameter in self.model.parameters())
-        self._bucket_cap_mb = small_bucket_cap_mb(size) if self.scenario.small_buckets else None
-        scenario = self.scenario
+        scenario, size = self.scenario, sum(p.numel() * p.element_size() for p in self.model.parameters())
+        self._bucket_cap_mb = small_bucket_cap_mb(size) if scenario.small_buckets else None
         strategy = load_strategy(
             scenario.strategy, self.folder, bucket_cap_mb=self._bucket_cap_mb, style=scenario.driver
         )

@@ -142,6 +142,17 @@ def test_one_that_starts_a_compiler_is_not_hung(misbehaving, tmp_path):
     report.assert_pass()
 
 
+def test_a_compiler_may_take_longer_than_one_that_computes_itself(misbehaving, tmp_path):
+    """Six seconds of a program that is not Python, where two of a rank's own computing are a hang."""
+    act = "import subprocess; subprocess.run(['timeout', '6', 'sh', '-c', 'while :; do :; done'])"
+    done = tmp_path / "done"
+    once = f"if rank == 1 and not os.path.exists({str(done)!r}):\n    open({str(done)!r}, 'w')\n    {act}"
+    request = Request(strategy=parse_strategy(misbehaving(once), {}), world_size=2, profile="quick")
+    with LocalLauncher(LIMITS._replace(stall_s=4, busy_s=2)) as launcher:
+        report = engine.run(request, tmp_path / "out", launcher=launcher)
+    report.assert_pass()
+
+
 @pytest.mark.parametrize("act", ["while True: pass", "import re; re.match(r'(a+)+$', 'a' * 60 + 'b')"])
 def test_one_that_computes_for_ever_is_hung(misbehaving, tmp_path, act):
     request = Request(strategy=parse_strategy(misbehaving(f"if rank == 1:\n    {act}"), {}), world_size=2)

@@ -79,6 +79,20 @@ class Own(Driver):
         return Relative(parameters)
 """
 
+# FSDP's FullStateDictConfig(rank0_only=True), and MMEngine's optimizer: everybody loads the one file.
+ONE_FILE = """
+class wrap(DistributedDataParallel):
+    def __init__(self, module):
+        super().__init__(module, find_unused_parameters=True)
+    def state_dict(self, *args, **kwargs):
+        return super().state_dict(*args, **kwargs) if dist.get_rank() == 0 else {}
+    def wrap_optimizer(self, cls, parameters, **options):
+        class Saved(cls):
+            def state_dict(self):
+                return super().state_dict() if dist.get_rank() == 0 else {}
+        return Saved(parameters, **options)
+"""
+
 
 @pytest.fixture
 def verdicts(lockstep, tmp_path):
@@ -120,3 +134,20 @@ def test_a_sharded_optimizer_that_one_rank_alone_can_save_is_not_held_to_resumin
 
 def test_no_scheduler_changes_a_rate_that_is_none(verdicts):
     assert verdicts(RELATIVE, "LS601", "LS202", name="Own") == {"LS202": "pass", "LS601": "pass"}
+
+
+def test_what_rank_zero_saves_for_all_is_loaded_by_all(verdicts):
+    assert verdicts(ONE_FILE, "LS503", "LS504") == {"LS503": "pass", "LS504": "pass"}
+
+
+def test_what_rank_zero_saves_for_all_has_to_be_loaded(verdicts):
+    body = ONE_FILE.replace("    def wrap_opt", "    def load_state_dict(self, saved):\n        pass\n    def wrap_opt")
+    assert verdicts(body, "LS503", "LS504") == {"LS503": "pass", "LS504": "fail"}
+
+
+def test_a_rank_zero_that_cannot_save_keeps_nobody_waiting(verdicts):
+    body = ONE_FILE.replace(
+        "return super().state_dict(*args, **kwargs) if",
+        "if dist.get_rank() == 0: raise NotImplementedError('save elsewhere')\n        return None if",
+    )
+    assert verdicts(body, "LS503", "LS504") == {"LS503": "not claimed", "LS504": "not claimed"}

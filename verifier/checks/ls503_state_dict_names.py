@@ -27,8 +27,8 @@ def state_dict_names(recording: Recording) -> Findings:
         if saved is None or bare is None:
             findings.blocked = f"rank {rank.rank} did not come to save its model"
             continue
-        if not saved and recording.ranks[0].notes.get("saved_names"):
-            continue  # rank 0 saves for all
+        if not saved and recording.ranks[0].notes.get("saved_names") != []:
+            continue  # rank 0 saves for all; or was about to
         findings.comparisons += len(bare)
         prefix = _prefix(saved, bare)
         missing = [name for name in bare if prefix + name not in saved]

@@ -58,12 +58,12 @@ class Group:
         except OSError as error:
             self.lost = self.lost or f"it takes no orders: {error}"
 
-    def take(self, data: bytes) -> bool:
-        """What came of it. True: one of its members is busy."""
-        self.heard, busy = time.monotonic(), False
+    def take(self, data: bytes) -> set[str]:
+        """What came of it, and which kinds of its processes are busy: those it has "forked", those it has "started"."""
+        self.heard, busy = time.monotonic(), set[str]()
         try:
             for message in self.frames.feed(data):
-                busy |= bool(message.get("busy"))
+                busy.update(message.get("busy") or ())
                 self._note(message)
         except (Untrue, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
             self.lost = str(error) if isinstance(error, Untrue) else "it sent a message that makes no sense"
@@ -142,11 +142,12 @@ class Job:
     def _watch(self, timeout_s: float) -> str:
         """Why the job is over: empty if it ended by itself; else beginning with "hung" or "stopped"."""
         begun = moved = busy = time.monotonic()
+        started_is_busy = 0.0
         seen, patience = -1, min(STALL_S, max(timeout_s / 4, SHORTEST_STALL_S))
         while True:
-            if self._listen():
-                busy = time.monotonic()
-            now = time.monotonic()
+            at_work, now = self._listen(), time.monotonic()
+            busy = now if at_work else busy
+            started_is_busy = now if "started" in at_work else started_is_busy
             states = dict(self._states())
             progress = sum(bytes_ + (not running) for bytes_, running, _ in states.values())
             if progress != seen:
@@ -158,7 +159,8 @@ class Job:
                 return f"stopped: {', '.join(failed)} had died"
             if all(well for _, _, well in states.values()) and now - moved > GRACE_AFTER_END_S:
                 return ""
-            if now - moved > BUSY_STALL_S or now - max(moved, busy) > patience:
+            computes_too_long = now - moved > BUSY_STALL_S and now - started_is_busy > patience
+            if computes_too_long or now - max(moved, busy) > patience:
                 return f"hung: nothing happened for {now - moved:.0f} s"
             if now - begun > timeout_s:
                 return f"stopped: it was still at work when its {timeout_s:.0f} s were over"
@@ -169,9 +171,9 @@ class Job:
                 gone = (0, False, False)
                 yield name, gone if group.lost else group.state.get(name, (0, True, False))
 
-    def _listen(self) -> bool:
-        """Take what came within a tick. True: somebody is busy."""
-        busy = False
+    def _listen(self) -> set[str]:
+        """Take what came within a tick: who is busy, of those "forked" and "started"."""
+        busy = set[str]()
         for key, _ in self._selector.select(TICK_S):
             group: Group = key.data
             try:

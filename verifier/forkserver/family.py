@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+BUSY = 0.1  # of a processor: below this a process does nothing but poll
 _PR_SET_CHILD_SUBREAPER = 36
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -65,6 +66,19 @@ def look_at(pid: int) -> Process | None:
         return None
     cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
     return Process(pid, int(fields[1]), fields[0].decode(), cpu_s)
+
+
+def busy(processes: list[Process], before: dict[int, float], elapsed_s: float) -> list[Process]:
+    """Those that want a processor, or have used one in the last ``elapsed_s``; ``before``: ``cpu_s`` then, by pid."""
+    return [p for p in processes if p.state in "RD" or p.cpu_s - before.get(p.pid, p.cpu_s) > BUSY * elapsed_s]
+
+
+def is_another_program(pid: int) -> bool:
+    """Is it none of ours that was forked, but a program that one of those has started (a compiler, say)?"""
+    try:
+        return Path(f"/proc/{pid}/exe").readlink() != Path("/proc/self/exe").readlink()
+    except OSError:  # it has ended, or there is no /proc
+        return False
 
 
 def memory_of(pid: int) -> int:

@@ -1,8 +1,8 @@
 """Does a job still get somewhere, and within its limits? Asked twice a second, answered with a reason to end it.
 
 Special here: *slow is not hung*. Nobody's journal growing is a hang after a short time only if nobody uses a processor
-either; a job that computes (compiles, say), or waits for its turn on a crowded machine, is given minutes. And one that
-still writes when its time is up is out of time, not hung.
+either; a job that computes, or waits for its turn on a crowded machine, is given minutes. While a program that it has
+started computes (a compiler), and when it still writes as its time is up, it is out of time, not hung.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ TICK_S = 0.5
 GRACE_AFTER_DEATH_S = 3.0  # once a rank has died, what the others may still take to notice and say so
 GRACE_AFTER_END_S = 5.0  # once all have completed, what they may take to leave
 SHORTEST_STALL_S = 2.0
-BUSY = 0.1  # of a processor: below this a process does nothing but poll
 
 
 class Watch:
@@ -27,6 +26,7 @@ class Watch:
     def __init__(self, members: list[Member], limits: Limits, timeout_s: float) -> None:
         self._members, self._limits, self._timeout_s = members, limits, timeout_s
         self._begun = self._moved = self._busy = self._looked = time.monotonic()
+        self._started_is_busy = 0.0  # when a program that one of them has started was last seen to compute
         self._seen = -1
         self.in_a_hurry = False  # every moment makes it worse: end them first
         self._cpu: dict[int, float] = {}
@@ -52,7 +52,8 @@ class Watch:
             if (excess := self._excess(now)) is not None:
                 return excess
             self._looked = now
-        if idle_s > self._limits.busy_s or now - max(self._moved, self._busy) > self._patience_s:
+        computes_too_long = idle_s > self._limits.busy_s and now - self._started_is_busy > self._patience_s
+        if computes_too_long or now - max(self._moved, self._busy) > self._patience_s:
             return f"hung: nothing happened for {idle_s:.0f} s"
         if now - self._begun > self._timeout_s:
             return f"stopped: it was still at work when its {self._timeout_s:.0f} s were over"
@@ -61,11 +62,11 @@ class Watch:
     def _excess(self, now: float) -> str | None:
         """Which limit the processes of the job have passed, if any; and note whether one of them is busy."""
         processes = family.descendants(os.getpid())
-        elapsed = now - self._looked
-        cpu = {p.pid: p.cpu_s for p in processes}
-        if any(p.state in "RD" or p.cpu_s - self._cpu.get(p.pid, p.cpu_s) > BUSY * elapsed for p in processes):
+        if busy := family.busy(processes, self._cpu, now - self._looked):
             self._busy = now
-        self._cpu = cpu
+            if any(family.is_another_program(p.pid) for p in busy):
+                self._started_is_busy = now
+        self._cpu = {p.pid: p.cpu_s for p in processes}
         memory = {p.pid: max(family.memory_of(p.pid) - self._shared, 0) / GIB for p in processes}
         if self._limits.memory_gib is not None and sum(memory.values()) > self._limits.memory_gib:
             most = max(memory, key=lambda pid: memory[pid])
