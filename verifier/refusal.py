@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from verifier.recording import RankRecording, Recording
 
 WAITED_FOR = ("waited", "polled", "future")
-NAMES_A_DTYPE = re.compile(r"dtype|float64|double|float32|half|float16|\bb?fp?(16|32|64)\b", re.IGNORECASE)
+NAMES_A_DTYPE = re.compile(r"dtype|float(16|32|64)|\bdouble(tensor)?\b|\bb?fp?(16|32|64)\b", re.IGNORECASE)
 
 
 def refusal(recording: Recording) -> str | None:

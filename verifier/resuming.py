@@ -53,7 +53,7 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
     except BaseException as error:
         if subject.rank == 0:  # nobody has to wait for what does not come
             for what in ("model", "optimizer"):
-                subject.store.set(f"saved/{what}", b"")
+                subject.store.compare_set(f"saved/{what}", "", "")  # only where there is nothing yet
         raise StrategyError.of(f"when the run was saved and resumed after step {step}", error) from error
     return True
 
