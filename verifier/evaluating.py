@@ -39,8 +39,10 @@ def evaluate(subject: Subject, step: int) -> Any:
 
 
 def stay_in_evaluation_mode(wrapped: Any, scenario: Scenario) -> None:
-    """``eval()`` on what wraps a model that is in evaluation mode already, where the scenario trains it in that."""
-    if scenario.eval_mode and _needs_nothing(wrapped, "eval"):
+    """``eval()`` on what wraps a model that is in evaluation mode already, where the scenario trains it in that, and
+    where a loop could take it back by ``train()``: what has ``eval()`` alone may be for evaluations alone.
+    """
+    if scenario.eval_mode and _needs_nothing(wrapped, "eval") and _needs_nothing(wrapped, "train"):
         wrapped.eval()
 
 

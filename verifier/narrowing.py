@@ -1,4 +1,4 @@
-"""Does a wrong gradient look as if it had been rounded to a narrower dtype on the wire? Pure functions on arrays.
+"""Does a wrong gradient, or weight, look as if it had been rounded to a narrower dtype? Pure functions on arrays.
 
 Special here: being off by little is not enough. What came off a wire of a narrow dtype *is* a number of that dtype, but
 for the division by the number of ranks; a gradient that is off by a per cent for another reason is not.
@@ -35,6 +35,24 @@ def rounded_to(observed: np.ndarray, expected: np.ndarray, local: Mapping[int, n
         if dtype == kind or np.any(error > (world_size + 2) * roundoff * magnitude + 2.0**-24):
             continue
         if _numbers_of(observed, dtype) or _numbers_of(observed * world_size, dtype):
+            return dtype
+    return None
+
+
+def held_in(after: np.ndarray | None, wanted: np.ndarray | None, step: int) -> str | None:
+    """The narrower dtype that ``after``, float64 weights after ``step`` as ``wanted`` after the same, was kept in.
+
+    None: it holds other numbers than those of such a dtype, is further off than that explains, or ``wanted`` holds as
+    many of them, as in exact arithmetic.
+    """
+    if after is None or wanted is None or after.shape != wanted.shape or str(after.dtype) != "float64":
+        return None
+    if not (np.isfinite(after).all() and np.isfinite(wanted).all()):
+        return None
+    error, largest = np.abs(after - wanted).max(initial=0.0), np.abs(wanted).max(initial=0.0)
+    for dtype, roundoff in ROUNDOFF.items():
+        near = error <= FEW_ULPS * (step + 1) * roundoff * largest
+        if near and _numbers_of(after, dtype) and not _numbers_of(wanted, dtype):
             return dtype
     return None
 

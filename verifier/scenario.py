@@ -7,14 +7,23 @@ recording can be judged next year without knowing how it was asked for.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from verifier.files import read_model
 from verifier.request import StrategyRef
 
 SGD_LR, SGD_MOMENTUM = 0.125, 0.5  # powers of two: exact arithmetic stays exact
+ADAMW_LR = 1e-3
+
+
+def _steps(given: Any) -> Any:
+    """One step or none, as recordings of version 1 have it, or several."""
+    return (given,) if isinstance(given, int) else () if given is None else given
+
+
+Steps = Annotated[tuple[int, ...], BeforeValidator(_steps)]
 
 
 class Scenario(BaseModel):
@@ -49,7 +58,7 @@ class Scenario(BaseModel):
     evaluate_after: int | None = Field(None, description="after this step a forward in eval mode, without gradients")
     resume_after: int | None = Field(None, description="after this step a fresh replica takes over by state_dict()")
     built_first: bool = Field(False, description="the fresh replica has its optimizer before anything is loaded")
-    new_lr_after: int | None = Field(None, description="after this step the learning rate changes in param_groups")
+    new_lr_after: Steps = Field((), description="after these steps the learning rate changes in param_groups")
     new_momentum_after: int | None = Field(None, description="after this step momentum changes in param_groups")
     change_after: int | None = Field(None, description="after this step the model is changed under the wrapper")
 

@@ -1,4 +1,4 @@
-"""A learning rate, or a momentum, that changes between two steps, as a scheduler changes it: in ``param_groups``.
+"""A learning rate, or a momentum, that changes between steps, as a scheduler changes it: in ``param_groups``.
 
 Special here: a scheduler knows the optimizer that the loop holds, and nothing of another that may do the work inside.
 """
@@ -16,8 +16,8 @@ def reschedule(optimizer: Any, scenario: Scenario, step: int) -> str | None:
     """After ``step``, multiply by ``FACTOR``, in every group, what the scenario says. What is returned says why a
     scheduler could not; None: it could, or there was nothing to do.
     """
-    option = {scenario.new_lr_after: "lr", scenario.new_momentum_after: "momentum"}.get(step)
-    if option is None:
+    option = "lr" if step in scenario.new_lr_after else "momentum"
+    if option == "momentum" and step != scenario.new_momentum_after:
         return None
     groups = getattr(optimizer, "param_groups", None)
     if not isinstance(groups, list) or not groups or not all(_has(group, option) for group in groups):

@@ -10,24 +10,24 @@ import numpy as np
 
 from verifier.alone import compare_with_alone, standard
 from verifier.check import Findings
-from verifier.comparison import UNIT_ROUNDOFF, Difference, bound_exact, compare
-from verifier.equivalence import LOSSY_DRIFT, blocked_reference, contract_of, is_exact, is_lossy, own_steps
+from verifier.comparison import Difference, compare
+from verifier.equivalence import blocked_reference, contract_of, is_lossy, own_steps
 from verifier.misplaced import same_in_another_order
 from verifier.movement import common_factor, is_about, told_by_the_world_size
+from verifier.narrowing import held_in
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.refusal import last_words
 from verifier.scenario import SGD_LR, SGD_MOMENTUM, Scenario
 from verifier.scheduling import FACTOR
 from verifier.verdict import Failure
+from verifier.weight_bounds import weight_bound
 
 
 def compare_weights(recording: Recording, steps: range) -> Findings:
     """Every rank's weights after each of ``steps`` against the single process's, the first wrong step ending it; where
     the update rule is the strategy's own, or gradients are summed, against what it comes to on one rank (``alone``).
 
-    Raises nothing; ``blocked`` where weights were not recorded. The bound follows the optimizer: SGD moves a weight by
-    the learning rate times what the gradient may be off; AdamW divides by the gradient's own size, so an honest
-    rounding of a tiny gradient may move a weight by a visible part of the learning rate.
+    Raises nothing; ``blocked`` where weights were not recorded. The bound follows the optimizer (``weight_bounds``).
     """
     findings = Findings(blocked=blocked_reference(recording))
     if findings.blocked:
@@ -53,7 +53,7 @@ def compare_with_reference(recording: Recording, steps: range) -> Findings:
                 difference = compare(
                     observed.values,
                     _expected_weight(recording, step, name, expected),
-                    _weight_bound(recording, step, name, expected),
+                    weight_bound(recording, step, name, expected),
                 )
                 findings.note_margin(difference.margin)
                 if not difference.equal:
@@ -74,7 +74,7 @@ def compare_final(recording: Recording, step: int) -> Findings:
                 findings.blocked = f"rank {rank.rank} did not come out of join()"
                 continue
             findings.comparisons += 1
-            difference = compare(observed.values, expected.values, _weight_bound(recording, step, name, expected))
+            difference = compare(observed.values, expected.values, weight_bound(recording, step, name, expected))
             findings.note_margin(difference.margin)
             if not difference.equal:
                 findings.failures.append(
@@ -129,40 +129,6 @@ def _expected_weight(recording: Recording, step: int, name: str, expected: Tenso
         return expected.values
     longer: np.ndarray = start.values + recording.scenario.world_size * (expected.values - start.values)
     return longer
-
-
-def _weight_bound(recording: Recording, step: int, name: str, expected: Tensor) -> float:
-    scenario = recording.scenario
-    assert expected.values is not None
-    largest = float(np.abs(expected.values).max(initial=0.0))
-    start = recording.ranks[0].tensor("weight", -1, name)
-    if is_lossy(recording) and start is not None and start.values is not None:
-        return LOSSY_DRIFT * float(np.abs(expected.values - start.values).max(initial=0.0)) + 1e-12
-    if scenario.optimizer == "adamw":
-        return 1e-6 * (step + 1)  # of a step of 1e-3
-    if contract_of(recording).get("average") == "sum":
-        return 1e-6 * max(largest, 1.0) * scenario.world_size
-    if is_exact(recording):
-        return _exact_weight_bound(recording, step, name, expected.dtype, largest)
-    return 1e-10 * max(largest, 1.0) * (step + 1)
-
-
-def _exact_weight_bound(recording: Recording, step: int, name: str, dtype: str, largest: float) -> float:
-    """What rounded gradients move a weight by: each step's bound, summed up by SGD's momentum, and the roundings of the
-    update itself, four a step. 0 where gradients are exact.
-    """
-    assert recording.reference is not None
-    seen = [recording.reference.tensor(what, s, name) for s in range(step + 1) for what in _gradients(recording)]
-    sizes = [float(np.abs(t.values).max(initial=0.0)) for t in seen if t is not None and t.values is not None]
-    magnitude = max(sizes, default=0.0)  # no gradient at all: the parameter was not used
-    gradient = bound_exact(magnitude, recording.scenario.world_size, dtype)
-    if gradient == 0:
-        return 0.0
-    return (step + 1) * (SGD_LR / (1 - SGD_MOMENTUM) * gradient + 4 * UNIT_ROUNDOFF[dtype] * largest)
-
-
-def _gradients(recording: Recording) -> list[str]:
-    return ["gradient", *(f"local_gradient_{rank}" for rank in range(recording.scenario.world_size))]
 
 
 def _weight_failure(recording: Recording, rank: RankRecording, step: int, name: str, difference: Difference) -> Failure:
@@ -241,6 +207,14 @@ def _pattern(
             "pad what is divided among ranks, so that the last elements have an owner as well",
             0.9,
         )
+    if (dtype := held_in(after, wanted, step)) is not None:
+        return (
+            "held_narrower",
+            f"after step {step} {name} holds numbers of {dtype}, as near to the right ones as that dtype allows",
+            "keep copies of weights in the dtype of the parameter, or say that this is not claimed: "
+            'Contract(disclaims={"float64"})',
+            0.9,
+        )
     if same_in_another_order(after, wanted):
         return (
             "misplaced_elements",
@@ -287,7 +261,7 @@ def _explain_factor(scenario: Scenario, step: int, name: str, factor: float) -> 
             "step once: in the loop or in the strategy, not in both",
             0.9,
         )
-    if scenario.new_lr_after == step - 1 and is_about(factor, 1 / FACTOR):
+    if step - 1 in scenario.new_lr_after and is_about(factor, 1 / FACTOR):
         return (
             "schedule_ignored",
             f"the learning rate changed after step {step - 1}, and in step {step} {name} moved as far as "

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from verifier import catalogue
-from verifier.scenario import SGD_LR, SGD_MOMENTUM, Scenario
+from verifier.scenario import ADAMW_LR, SGD_LR, SGD_MOMENTUM, Scenario
 
 Watcher = Callable[[str, torch.Tensor], None]
 
@@ -48,7 +48,7 @@ class Workload(ABC):
         """SGD with momentum, or AdamW, and its options. SGD first: Adam hides wrong scales."""
         decay = {"weight_decay": self.scenario.weight_decay} if self.scenario.weight_decay else {}
         if self.scenario.optimizer == "adamw":
-            return torch.optim.AdamW, {"lr": 1e-3, **decay}
+            return torch.optim.AdamW, {"lr": ADAMW_LR, **decay}
         return torch.optim.SGD, {"lr": SGD_LR, "momentum": SGD_MOMENTUM, **decay}
 
     def change(self, model: nn.Module) -> None:

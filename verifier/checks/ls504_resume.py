@@ -4,8 +4,8 @@ Claim: after ``state_dict()`` of model and optimizer is saved and loaded into re
 numbers, weights are those of a single process that was never interrupted.
 
 Catches: momentum that is lost; parameters that are not saved, or loaded into copies that are not trained; hooks that
-stay on the old tensors; what was saved and cannot be loaded; a broadcast at wrap time that does not happen again after
-loading on one rank only.
+stay on the old tensors; what was saved and cannot be loaded; an optimizer inside another, which no scheduler reaches
+any more once its state was loaded; a broadcast at wrap time that does not happen again after loading on one rank only.
 
 Where the update rule is the strategy's own, the same strategy is saved and resumed on one rank as well, and has to come
 to the same: what its optimizer does not save on any number of ranks is no question of replicas.
@@ -44,6 +44,10 @@ def resume(recording: Recording) -> Findings:
     told = _replicas(recording, findings.failures[0].step) if findings.failures else ""
     early = any(rank.notes.get("saved_under_way") for rank in recording.ranks)
     for failure in findings.failures:
+        if failure.cause == "schedule_ignored":
+            failure.explanation += "; before it was resumed, it followed the schedule"
+            failure.hint = "have param_groups be those of the optimizer inside again once its state was loaded"
+            continue
         failure.cause, failure.confidence = "resumed_differently", SEEN_ONLY
         failure.explanation = (
             f"after resuming, the weights of {failure.parameter} on rank {failure.rank} are not those of a run that "

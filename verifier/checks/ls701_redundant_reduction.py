@@ -75,7 +75,8 @@ def _weigh(recording: Recording, rank: RankRecording, findings: Findings) -> lis
             cause="reduced_too_much",
             confidence=0.9,
             explanation=f"rank {rank.rank} reduces {numel} numbers in one step; {trainable} are trained",
-            hint="reduce what is trained: skip parameters with requires_grad=False, and list tied ones once",
+            hint="reduce what is trained: skip parameters with requires_grad=False, list tied ones once, and average "
+            "gradients or weights, not both",
         )
         for (step, _), numel in sent.items()
         if numel > allowed

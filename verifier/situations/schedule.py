@@ -11,5 +11,5 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="exact",
-    fields={"num_steps": 2, "new_lr_after": 0, "small_buckets": True, "needs": ("float64",)},
+    fields={"num_steps": 2, "new_lr_after": (0,), "small_buckets": True, "needs": ("float64",)},
 )

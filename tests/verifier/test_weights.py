@@ -1,0 +1,95 @@
+"""What weights are allowed to be off by, what is said where they are off by more, and when a rate may change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from verifier.comparison import compare
+from verifier.narrowing import held_in
+from verifier.recording import RankRecording, Recording, Tensor
+from verifier.request import Builtin
+from verifier.scenario import ADAMW_LR, Scenario
+from verifier.weight_bounds import weight_bound
+
+
+def adamw(gradients, weights):
+    """Weights after each step of torch's AdamW on these gradients."""
+    weight = torch.nn.Parameter(torch.from_numpy(weights.copy()))
+    optimizer = torch.optim.AdamW([weight], lr=ADAMW_LR)
+    after = []
+    for gradient in gradients:
+        weight.grad = torch.from_numpy(gradient.copy())
+        optimizer.step()
+        after.append(weight.detach().numpy().copy())
+    return after
+
+
+def recording(gradients, weights):
+    scenario = Scenario(
+        name="s",
+        situation="s",
+        workload="llama",
+        strategy=Builtin(name="naive"),
+        world_size=2,
+        optimizer="adamw",
+        num_steps=len(gradients),
+    )
+    reference, rank = RankRecording(0), RankRecording(0)
+
+    def hold(of, what, step, values):
+        of.tensors[what, step, "w"] = Tensor(what, step, "w", "float64", values.shape, "", values)
+
+    for step, gradient in enumerate(gradients):
+        hold(reference, "gradient", step, gradient)
+    hold(rank, "weight", -1, weights)
+    return Recording(scenario, [rank], reference, {})
+
+
+def bound(made, step, weights):
+    return weight_bound(made, step, "w", Tensor("weight", step, "w", "float64", weights.shape, "", weights))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.floats(-14, 4), st.floats(-12, 0))
+def test_adamw_on_gradients_within_their_bound_stays_within_that_of_weights(seed, num_steps, scale, least):
+    """Whatever their sizes are: elements of one tensor may be 12 orders of magnitude apart."""
+    random = np.random.default_rng(seed)
+    sizes = 10 ** (scale + random.uniform(least, 0, 64))
+    gradients = [random.standard_normal(64) * sizes for _ in range(num_steps)]
+    off = [g + 1e-10 * np.abs(g).max() * random.choice([-1, 1], 64) for g in gradients]
+    weights = random.standard_normal(64)
+    made = recording(gradients, weights)
+    for step, (right, near) in enumerate(zip(adamw(gradients, weights), adamw(off, weights), strict=True)):
+        assert compare(near, right, bound(made, step, right)).equal
+
+
+def test_adamw_has_no_room_for_a_float32_in_between():
+    random = np.random.default_rng(0)
+    gradients, weights = [random.standard_normal(64) * 1e-2], random.standard_normal(64)
+    made, right = recording(gradients, weights), adamw(gradients, weights)[0]
+    assert not compare(right.astype(np.float32).astype(np.float64), right, bound(made, 0, right)).equal
+    assert not compare(right + 1e-3 * (right - weights), right, bound(made, 0, right)).equal
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_weights_that_were_kept_narrower(dtype):
+    random = np.random.default_rng(0)
+    wanted = random.standard_normal((8, 4))
+    kept = wanted.astype(dtype).astype(np.float64)
+    assert held_in(kept, wanted, 0) == dtype
+    assert held_in(kept, kept, 0) is None  # whole numbers, say, are numbers of every dtype
+    assert held_in(kept * 1.01, wanted, 0) is None
+    assert held_in(wanted, wanted + 1e-9, 0) is None
+    assert held_in(kept.astype(np.float32), wanted, 0) is None
+
+
+def test_a_scenario_of_before_there_could_be_several_changes_is_read():
+    one = {"name": "s", "situation": "s", "workload": "exact", "strategy": Builtin(name="naive"), "world_size": 1}
+    assert Scenario(**one, new_lr_after=0).new_lr_after == (0,)
+    assert Scenario(**one, new_lr_after=None).new_lr_after == ()
+    several = Scenario(**one, new_lr_after=(0, 2))
+    assert Scenario.model_validate_json(several.model_dump_json()) == several

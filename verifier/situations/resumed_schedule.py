@@ -1,0 +1,24 @@
+"""Resumed schedule: the learning rate falls, the run is saved and resumed, and then it falls again.
+
+What is loaded brings ``param_groups`` of its own: an optimizer inside another, or a copy of its groups, that shared
+them with the one that the scheduler holds may share them no more. Who ignores the schedule from the start is wrong
+before anything is saved, which is left to ``schedule``. Not tried where a group has no ``lr``.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="llama",
+    samples_per_micro_batch=2,
+    fields={
+        "num_steps": 4,
+        "new_lr_after": (0, 2),
+        "resume_after": 1,
+        "small_buckets": True,
+        "needs": ("state_dict", "broadcasts_at_start", "float64"),
+        "judged_by": ("LS504",),
+    },
+)
