@@ -14,6 +14,7 @@ from typing import Any
 from verifier.appending import is_sealed_by
 
 LONGEST_JOURNAL = 2**30  # bytes; no run writes a hundredth of it
+TOOK_RANK_0S = "took_what_rank_0_saved"  # a note: what a rank loads is not its own
 
 
 def of(journal: Path) -> bytes:

@@ -22,6 +22,8 @@ from verifier.own_rule import is_summed, may_matter, needs_one_rank
 from verifier.recording import Recording
 from verifier.scenario import Scenario
 
+AGAIN = "~again"  # beside the folder of a scenario, while it is tried in another way
+
 
 class Performance:
     """One run's scenarios: until ``deadline`` (``time.monotonic()``); ``tell`` is told what is being done."""
@@ -45,7 +47,10 @@ class Performance:
             folder = self._prepare(scenario)
             begun = time.monotonic()
             ended = self._launcher.run(scenario, folder, min(left, scenario.timeout_s))
-            if not self._file(scenario, ended, time.monotonic() - begun):
+            goes_on = self._file(scenario, ended, time.monotonic() - begun)
+            if _failed_on_what_rank_0_saved(scenario, folder):
+                goes_on = self._load_nothing(scenario, folder) or goes_on
+            if not goes_on:
                 return
 
     def run_together(self, scenarios: list[Scenario]) -> None:
@@ -83,9 +88,26 @@ class Performance:
             if ended.get("lost") or _hung(ended):  # the next would hang as well
                 return
 
-    def _prepare(self, scenario: Scenario) -> Path:
+    def _load_nothing(self, scenario: Scenario, folder: Path) -> bool:
+        """Once more, in which ranks that saved nothing load that; kept if it comes to its end, which is returned."""
+        if (left := self._deadline - time.monotonic()) <= 0:
+            return False
+        self._tell(f"{scenario.name} once more: ranks that have saved nothing load nothing")
+        again = scenario.model_copy(update={"own_saves": True})
+        other = self._prepare(again, folder.with_name(f"{folder.name}{AGAIN}"))
+        begun = time.monotonic()
+        ended = self._launcher.run(again, other, min(left, again.timeout_s))
+        if came := all(words.get("status") == "completed" for words in lines.outcomes(other, again.world_size)):
+            shutil.rmtree(folder)
+            other.rename(folder)
+            self._file(again, ended, time.monotonic() - begun)
+        else:
+            shutil.rmtree(other)
+        return came
+
+    def _prepare(self, scenario: Scenario, folder: Path | None = None) -> Path:
         """An empty folder for it."""
-        folder = self._folder / scenario.name
+        folder = folder or self._folder / scenario.name
         shutil.rmtree(folder, ignore_errors=True)
         scenario.save(folder)
         return folder
@@ -99,6 +121,15 @@ class Performance:
         last_words = lines.outcomes(folder, scenario.world_size)
         imported = not all(words.get("when") == "on import" for words in last_words)
         return not _hung(ended) and not ended.get("lost") and imported
+
+
+def _failed_on_what_rank_0_saved(scenario: Scenario, folder: Path) -> bool:
+    """Did a rank take what rank 0 had saved, and not all come to the end? Then it may be made to load nothing."""
+    outcomes = lines.outcomes(folder, scenario.world_size)
+    if scenario.resume_after is None or all(words.get("status") == "completed" for words in outcomes):
+        return False
+    journals = [folder / place_of(f"rank {rank}") / "journal.jsonl" for rank in range(1, scenario.world_size)]
+    return any(lines.TOOK_RANK_0S.encode() in lines.of(journal) for journal in journals)
 
 
 def _hung(ended: dict[str, Any]) -> bool:

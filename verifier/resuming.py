@@ -2,7 +2,8 @@
 
 Special here: what is loaded was *saved*, to bytes and back, so that no tensor of the old replica lives on in the new
 one; and the fresh replica is built from other random numbers, so that whatever is not carried over shows. A rank that
-has nothing to save loads what rank 0 has saved: there, rank 0 saves for all, and everybody reads the one file.
+has nothing to save loads what rank 0 has saved: there, rank 0 saves for all, and everybody reads the one file. Or it
+loads nothing, and rank 0 hands out what it has read while it loads (``own_saves``, which is tried where that is not).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from verifier.lines import TOOK_RANK_0S
 from verifier.loading import LoadedStrategy, StrategyError
 from verifier.workload import float32_by_default
 
@@ -65,6 +67,7 @@ def _saved(subject: Subject, what: str, state: Any) -> Any:
     saved = file.getvalue()
     if subject.rank == 0:
         subject.store.set(f"saved/{what}", saved)
-    elif isinstance(state, Mapping | None) and not state:
+    elif isinstance(state, Mapping | None) and not state and not subject.scenario.own_saves:
+        subject.journal.note(TOOK_RANK_0S, True)
         saved = subject.store.get(f"saved/{what}") or saved
     return torch.load(io.BytesIO(saved), weights_only=False)

@@ -58,6 +58,7 @@ class Scenario(BaseModel):
     evaluate_after: int | None = Field(None, description="after this step a forward in eval mode, without gradients")
     resume_after: int | None = Field(None, description="after this step a fresh replica takes over by state_dict()")
     built_first: bool = Field(False, description="the fresh replica has its optimizer before anything is loaded")
+    own_saves: bool = Field(False, description="who has saved nothing loads that; false: it loads what rank 0 has")
     new_lr_after: Steps = Field((), description="after these steps the learning rate changes in param_groups")
     new_momentum_after: int | None = Field(None, description="after this step momentum changes in param_groups")
     change_after: int | None = Field(None, description="after this step the model is changed under the wrapper")

@@ -80,6 +80,20 @@ class Own(Driver):
 """
 
 # FSDP's FullStateDictConfig(rank0_only=True), and MMEngine's optimizer: everybody loads the one file.
+
+# torch's distributed checkpoint, as torchtune loads with it: ranks but the first have nothing, and must load nothing.
+HANDED_OUT = """
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+FULL = StateDictOptions(full_state_dict=True, cpu_offload=True, broadcast_from_rank0=True)
+class Own(Driver):
+    def prepare(self, model):
+        return DistributedDataParallel(model, find_unused_parameters=True)
+    def state_dict(self):
+        return get_model_state_dict(self.wrapped, options=FULL)
+    def load_state_dict(self, saved):
+        set_model_state_dict(self.wrapped, saved, options=FULL)
+"""
+
 ONE_FILE = """
 class wrap(DistributedDataParallel):
     def __init__(self, module):
@@ -143,6 +157,15 @@ def test_what_rank_zero_saves_for_all_is_loaded_by_all(verdicts):
 def test_what_rank_zero_saves_for_all_has_to_be_loaded(verdicts):
     body = ONE_FILE.replace("    def wrap_opt", "    def load_state_dict(self, saved):\n        pass\n    def wrap_opt")
     assert verdicts(body, "LS503", "LS504") == {"LS503": "pass", "LS504": "fail"}
+
+
+def test_what_rank_zero_hands_out_while_it_loads(verdicts):
+    assert verdicts(HANDED_OUT, "LS503", "LS504", name="Own") == {"LS503": "pass", "LS504": "pass"}
+
+
+def test_what_rank_zero_hands_out_has_to_arrive(verdicts):
+    body = HANDED_OUT.replace("wrapped, saved,", "wrapped, saved if dist.get_rank() == 0 else dict(none=1),")
+    assert verdicts(body, "LS504", name="Own") == {"LS504": "fail"}
 
 
 def test_a_rank_zero_that_cannot_save_keeps_nobody_waiting(verdicts):
