@@ -72,16 +72,9 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
 
 
 def _shown(failures: list[Failure]) -> list[Failure]:
-    """The first of each scenario and cause, and as many more as there is room for, in the order in which they came.
-
-    Where none of those is explained, one of which codes say what went where, if there is one.
-    """
-    kinds: dict[tuple[str, str | None], int] = {}
-    for number, failure in enumerate(failures):
-        kinds.setdefault((failure.scenario, failure.cause), number)
-    chosen = list(dict.fromkeys([*kinds.values(), *range(len(failures))]))[:MAX_FAILURES_SHOWN]
-    first = [failures[number] for number in sorted(chosen)]
-    decoded = next((failure for failure in failures if failure.cause in DECODED), None)
+    """The first few; where none of those is explained, one of which codes say what went where, if there is one."""
+    first, later = failures[:MAX_FAILURES_SHOWN], failures[MAX_FAILURES_SHOWN:]
+    decoded = next((failure for failure in later if failure.cause in DECODED), None)
     if decoded is not None and all(failure.cause is None for failure in first):
         first[-1] = decoded
     return first

@@ -27,6 +27,8 @@ class RateAlone(DistributedDataParallel):
 
             def load_state_dict(self, state_dict):
                 inner.load_state_dict(state_dict)
+                for own, group in zip(inner.param_groups, self.param_groups, strict=True):
+                    group["lr"] = own["lr"]
 
         return Outer(parameters, **options)
 

@@ -48,18 +48,6 @@ def test_verdicts():
     assert conclude(Findings(not_claimed="not said")) == ("unknown", False)
 
 
-def test_of_many_failures_each_scenario_and_cause_is_shown():
-    def of(scenario, cause, step):
-        return Failure(scenario=scenario, cause=cause, step=step, explanation="wrong")
-
-    failures = [of("a", "x", n) for n in range(20)] + [of("b", "x", 0), of("b", "x", 1), of("a", "y", 0)]
-    check = Check("LS999", "trial", lambda _: Findings(comparisons=50, failures=failures), "")
-    result = run_check(check, [recording()])
-    assert result.failed == 23
-    assert [(f.scenario, f.cause) for f in result.failures] == [("a", "x")] * 6 + [("b", "x"), ("a", "y")]
-    assert result.failures[0].step == 0
-
-
 def test_a_check_that_raises_is_unknown():
     def broken(_):
         raise ZeroDivisionError("oops")

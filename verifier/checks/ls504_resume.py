@@ -23,7 +23,7 @@ from verifier.agreement import compare_across_ranks
 from verifier.alone import standard
 from verifier.check import Findings, check
 from verifier.diagnosis import SEEN_ONLY
-from verifier.equivalence import own_steps
+from verifier.equivalence import is_lossy, own_steps
 from verifier.recording import Recording
 from verifier.refusal import last_words
 from verifier.updates import compare_weights, not_judged
@@ -34,8 +34,10 @@ from verifier.verdict import Failure
 def resume(recording: Recording) -> Findings:
     if reason := not_judged(recording) or (own_steps(recording) if standard(recording) is None else None):
         return Findings(not_claimed=reason)
-    first = recording.scenario.resume_after
+    first, schedule = recording.scenario.resume_after, recording.scenario.new_lr_after
     assert first is not None
+    if schedule and is_lossy(recording):
+        return Findings(not_claimed="what a lower learning rate changes is less than what may be lost on the wire")
     if not_loaded := _not_loaded(recording):
         return Findings(comparisons=len(not_loaded), failures=not_loaded)
     if compare_weights(recording, range(first + 1)).failures:
@@ -48,12 +50,15 @@ def resume(recording: Recording) -> Findings:
             failure.explanation += "; before it was resumed, it followed the schedule"
             failure.hint = "have param_groups be those of the optimizer inside again once its state was loaded"
             continue
+        scaled = f"; {failure.explanation}" if failure.cause == "update_scaled" and schedule else ""
         failure.cause, failure.confidence = "resumed_differently", SEEN_ONLY
         failure.explanation = (
             f"after resuming, the weights of {failure.parameter} on rank {failure.rank} are not those of a run that "
-            f"was not interrupted{told}"
+            f"was not interrupted{told}{scaled}"
         )
         failure.hint = "save the whole state (parameters, buffers, optimizer), and load it on every rank"
+        if scaled:
+            failure.hint += "; the learning rate is part of it, wherever step() reads it"
         if early:
             failure.explanation += "; weights were still on their way when state_dict() was called"
             failure.hint = "have state_dict() wait for what the step has left under way"
