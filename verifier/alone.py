@@ -11,6 +11,8 @@ steps, a factor, or a matrix that was taken in slices, is off by its own size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from verifier.check import Findings
@@ -24,6 +26,8 @@ FOLDER = "alone"  # below the scenario's own
 BOUND = 0.01  # of the norm of a tensor's whole movement so far, by a rule of its own
 BOUND_AS_ASKED = 1e-4  # by torch's SGD or AdamW, in exact arithmetic or float64
 STILL = 1e-12  # of a tensor's norm: what is no movement
+NOT_FINITE = "weights have become NaN or infinite, on one rank as well, and tell nothing"
+AT_REST = "no weight moved in {num_steps} steps, on one rank either: the optimizer may hold other tensors"
 
 
 def scenario_alone(scenario: Scenario, *, summed: bool) -> Scenario:
@@ -62,12 +66,14 @@ def compare_with_alone(recording: Recording, steps: range) -> Findings:
         if findings.failures:
             break
     if has_own_rule(recording) and not findings.failures and len(steps) > 1:
-        findings.failures += _never_stepped(recording, alone, steps)
+        _judge_rested(recording, alone, steps, findings)
     return findings
 
 
-def _never_stepped(recording: Recording, alone: RankRecording, steps: range) -> list[Failure]:
-    """Parameters that had a gradient and rested in every step, on one rank as well, while others moved."""
+def _judge_rested(recording: Recording, alone: RankRecording, steps: range, findings: Findings) -> None:
+    """Parameters that had a gradient and rested in every step, on one rank as well: a mistake where others moved, and
+    where none did, nothing was tried.
+    """
     assert recording.reference is not None
     rested = []
     for name in recording.parameter_names:
@@ -75,8 +81,13 @@ def _never_stepped(recording: Recording, alone: RankRecording, steps: range) -> 
         after = [alone.tensor("weight", step, name) for step in steps]
         if start is not None and all(tensor is not None and tensor.digest == start.digest for tensor in after):
             rested.append((name, gradient is not None and gradient.values is not None and bool(gradient.values.any())))
-    if len(rested) == len(recording.parameter_names):  # a warm-up that begins at 0, say
-        return []
+    if len(rested) < len(recording.parameter_names):
+        findings.failures += _never_stepped(recording, [name for name, had_gradient in rested if had_gradient], steps)
+    elif any(had_gradient for _, had_gradient in rested):
+        findings.blocked = AT_REST.format(num_steps=len(steps))
+
+
+def _never_stepped(recording: Recording, names: Sequence[str], steps: range) -> list[Failure]:
     return [
         Failure(
             scenario=recording.scenario.name,
@@ -89,8 +100,7 @@ def _never_stepped(recording: Recording, alone: RankRecording, steps: range) -> 
             "it has a gradient, and other parameters move",
             hint="hand the optimizer every parameter that is trained, or set requires_grad to False",
         )
-        for name, had_gradient in rested
-        if had_gradient
+        for name in names
         for rank in recording.ranks
     ]
 
@@ -104,8 +114,11 @@ def _compare(
     if len(found) < len(held):
         findings.blocked = f"the weights after step {step} were not recorded on rank {rank.rank}, or not alone"
         return
-    findings.comparisons += 1
     observed, wanted, begun = found
+    if not np.isfinite(wanted).all() and not np.isfinite(observed).all():
+        findings.blocked = NOT_FINITE
+        return
+    findings.comparisons += 1
     margin = _off_by(observed, wanted, begun) / (BOUND if has_own_rule(recording) else BOUND_AS_ASKED)
     findings.note_margin(margin)
     if margin > 1:

@@ -10,6 +10,8 @@ import math
 import traceback
 from collections.abc import Sequence
 
+import numpy as np
+
 from verifier import catalogue
 from verifier.check import Check, Findings
 from verifier.recording import Recording
@@ -96,6 +98,7 @@ def _judge(check: Check, recording: Recording) -> Findings:
     if not check.always and all(rank.notes.get("untouched") for rank in recording.ranks):
         return Findings(blocked=UNTOUCHED)
     try:
-        return check.judge(recording)
+        with np.errstate(all="ignore"):  # NaN and infinity are evidence; numpy's warnings would reach the user
+            return check.judge(recording)
     except Exception:
         return Findings(blocked="the check itself failed, which is our fault:\n" + traceback.format_exc())

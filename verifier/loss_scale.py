@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
+from verifier.errors import OurFault
 from verifier.journal import Journal
 
 SAME = 1e-6
@@ -63,12 +64,20 @@ class LossScale:
         self._set(float(gradient))
 
     def _reached_model(self, expected: torch.Tensor, gradients: tuple[torch.Tensor | None, ...]) -> None:
+        try:
+            self._compare(expected, gradients)
+        except Exception as error:  # inside their backward, where it would read as a refusal of theirs
+            raise OurFault(f"following the loss failed: {error!r}") from error
+
+    def _compare(self, expected: torch.Tensor, gradients: tuple[torch.Tensor | None, ...]) -> None:
         gradient = gradients[0]
         if gradient is None or gradient.shape != expected.shape:
             return
         place = int(expected.abs().argmax())
         largest = float(expected.reshape(-1)[place])
         factor = float(gradient.reshape(-1)[place]) / largest if largest else 0.0
+        if not math.isfinite(factor * largest):  # weights have become NaN, say, which is judged elsewhere
+            return
         near = max(SAME, 2 * torch.finfo(expected.dtype).eps)
         if factor and torch.allclose(gradient, expected * factor, rtol=near, atol=near * abs(largest * factor)):
             self._set(factor, near)

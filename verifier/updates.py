@@ -244,6 +244,8 @@ def _rested(before: np.ndarray | None, after: np.ndarray | None, wanted: np.ndar
     """Which elements are wrong, as "first-last", if those that are wrong are one run of such as never moved."""
     if before is None or after is None or wanted is None or not before.shape == after.shape == wanted.shape:
         return None
+    if not np.isfinite(after).all():  # which compares as neither right nor wrong
+        return None
     start, end, due = (values.reshape(-1) for values in (before, after, wanted))
     largest = np.abs(due - start).max(initial=0.0)
     wrong = np.flatnonzero(np.abs(end - due) > 1e-3 * largest)

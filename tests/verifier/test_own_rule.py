@@ -132,6 +132,16 @@ def test_what_depends_on_the_number_of_ranks_is_caught(verify):
     assert "the world size" in first.explanation
 
 
+@pytest.mark.parametrize(
+    ("factor", "said"), [("* 0.0", "no weight moved in 3 steps"), ('* float("nan")', "NaN or infinite, on one rank")]
+)
+def test_where_nothing_moves_and_where_all_is_nan_nothing_is_shown(verify, factor, said):
+    report = verify(DRIVEN, factor=factor, profile="quick")
+    assert (report.verdict, _check(report, "LS202").verdict) == ("unknown", "unknown"), report.summary
+    assert said in _check(report, "LS202").why
+    assert not any(scenario.refused for scenario in report.scenarios)  # torch raises where it is asked about NaN
+
+
 def test_what_is_handed_a_class_is_held_to_it_unless_it_says_otherwise(verify):
     report = verify(WRAPPED)
     assert report.verdict == "fail"

@@ -13,6 +13,7 @@ from verifier.narrowing import held_in
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.request import Builtin
 from verifier.scenario import ADAMW_LR, Scenario
+from verifier.updates import compare_with_reference
 from verifier.weight_bounds import weight_bound
 
 
@@ -73,6 +74,27 @@ def test_adamw_has_no_room_for_a_float32_in_between():
     made, right = recording(gradients, weights), adamw(gradients, weights)[0]
     assert not compare(right.astype(np.float32).astype(np.float64), right, bound(made, 0, right)).equal
     assert not compare(right + 1e-3 * (right - weights), right, bound(made, 0, right)).equal
+
+
+def test_where_weights_are_nan_nobody_says_that_all_others_did_as_they_should():
+    random = np.random.default_rng(0)
+    gradients, weights = [random.standard_normal(64)], random.standard_normal(64)
+    made = recording(gradients, weights)
+    right = adamw(gradients, weights)[0]
+    rested = right.copy()
+    rested[-2:] = weights[-2:]
+    assert cause_of(made, right, rested) == "not_stepped"
+    rested[0] = np.nan
+    with np.errstate(all="raise"):
+        assert cause_of(made, right, rested) == "update_differs"
+
+
+def cause_of(made, right, observed):
+    for of, values in ((made.reference, right), (made.ranks[0], observed)):
+        of.tensors["weight", 0, "w"] = Tensor("weight", 0, "w", "float64", values.shape, "after", values)
+    made.ranks[0].notes["parameters"] = [{"name": "w"}]
+    (failure,) = compare_with_reference(made, range(1)).failures
+    return failure.cause
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

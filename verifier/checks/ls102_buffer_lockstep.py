@@ -6,7 +6,8 @@ strategy that averages them instead, or uses synchronised BatchNorm, passes as w
 what the ranks' forwards left before. Counters are counted as in a single process: once a step, not in an evaluation.
 
 Catches: wrappers that synchronise parameters and forget buffers; a broadcast at the start only; counters added up over
-ranks; statistics that are summed, scaled or set back on all ranks alike; an ``eval()`` that does not reach the model.
+ranks; statistics that are summed, scaled, set back or made NaN on all ranks alike; an ``eval()`` that does not reach
+the model.
 
 Blind to: buffers that no forward reads; a strategy that reads other ranks' values without changing the buffer; a wrong
 mean that lies between the ranks' values; buffers that are left alone in evaluation mode alone.
@@ -89,7 +90,7 @@ def _outside(recording: Recording, step: int, findings: Findings) -> list[Failur
         if name.endswith("running_var") and (means := _ends(recording, step - 1, name.replace("_var", "_mean"))):
             high = high + ((means[1] - means[0]) / 2) ** 2
         findings.comparisons += 1
-        nearest = np.clip(found.values, low, high)
+        nearest = np.where(np.isnan(found.values), low, np.clip(found.values, low, high))  # NaN lies nowhere
         difference = compare(found.values, nearest, SLACK * np.maximum(np.abs(low), np.abs(high)) + 1e-30)
         if not difference.equal:
             failures.append(_outlier(recording, step, name, difference))

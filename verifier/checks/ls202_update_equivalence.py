@@ -7,7 +7,8 @@ bound that follows from the dtype and the optimizer.
 Where the update rule is the strategy's own (Muon, Lion, another AdamW), a single process has what the same strategy
 comes to on one rank that takes everybody's samples. It is run there as well, and each tensor's movement has to be the
 same to a hundredth. The rule is taken for its own where a driver of the strategy's makes another optimizer than the
-loop asked for, and where the contract says ``optimizer="own"``. With ``average="sum"`` it is the single process whose
+loop asked for, and where the contract says ``optimizer="own"``. Weights that all rest, or become NaN, on one rank as
+well show nothing: unknown. With ``average="sum"`` it is the single process whose
 loss is multiplied by the number of ranks, and a ten-thousandth.
 
 Catches: an optimizer that holds other tensors than those that are trained; steps skipped or taken twice; sharded
