@@ -27,6 +27,9 @@ BOUND = 0.01  # of the norm of a tensor's whole movement so far, by a rule of it
 BOUND_AS_ASKED = 1e-4  # by torch's SGD or AdamW, in exact arithmetic or float64
 STILL = 1e-12  # of a tensor's norm: what is no movement
 NOT_FINITE = "weights have become NaN or infinite, on one rank as well, and tell nothing"
+LONGEST_REST = 2  # steps of a warm-up that starts at a rate of 0
+NOT_FINITE_HERE = "weights have become NaN or infinite by a rule that is the strategy's own: this tells nothing"
+AT_REST_HERE = "no weight moved in {num_steps} steps: the optimizer may hold other tensors"
 AT_REST = "no weight moved in {num_steps} steps, on one rank either: the optimizer may hold other tensors"
 
 
@@ -70,21 +73,57 @@ def compare_with_alone(recording: Recording, steps: range) -> Findings:
     return findings
 
 
+def nothing_shown(recording: Recording, steps: range) -> str | None:
+    """Why weights by a rule that is held to nothing show that nothing was tried, either; None: they show nothing wrong.
+
+    Such a rule is the strategy's own and lossy, or cannot be run on one rank.
+    """
+    names = recording.parameter_names
+    for rank in recording.ranks:
+        after = [tensor for name in names if (tensor := rank.tensor("weight", steps[-1], name)) is not None]
+        if any(tensor.values is not None and not np.isfinite(tensor.values).all() for tensor in after):
+            return NOT_FINITE_HERE
+    trained = [name for name in names if _num_due(recording, name, steps, steps)]
+    if len(steps) > LONGEST_REST and trained and not _moving(recording, recording.ranks[0], trained, steps):
+        return AT_REST_HERE.format(num_steps=len(steps))
+    return None
+
+
 def _judge_rested(recording: Recording, alone: RankRecording, steps: range, findings: Findings) -> None:
-    """Parameters that had a gradient and rested in every step, on one rank as well: a mistake where others moved, and
-    where none did, nothing was tried.
+    """Parameters that rested in every step in which they had a gradient and others moved, on one rank as well: a
+    mistake. Where none moved in more steps than a warm-up may rest, nothing was tried.
+    """
+    names = recording.parameter_names
+    moving = _moving(recording, alone, names, steps)
+    rested = [name for name in names if not _moving(recording, alone, [name], steps)]
+    if moving:
+        findings.failures += _never_stepped(
+            recording, [name for name in rested if _num_due(recording, name, steps, moving)], steps
+        )
+    elif len(steps) > LONGEST_REST and any(_num_due(recording, name, steps, steps) for name in rested):
+        findings.blocked = AT_REST.format(num_steps=len(steps))
+
+
+def _moving(recording: Recording, rank: RankRecording, names: Sequence[str], steps: range) -> list[int]:
+    """The ``steps`` in which the weights of any of ``names`` moved on ``rank``."""
+    found = []
+    for step in steps:
+        for name in names:
+            holder = recording.ranks[0] if step == 0 else rank  # weights before the first step are noted by rank 0
+            before, after = holder.tensor("weight", step - 1, name), rank.tensor("weight", step, name)
+            if before is None or after is None or before.digest != after.digest:
+                found.append(step)
+                break
+    return found
+
+
+def _num_due(recording: Recording, name: str, steps: range, moving: Sequence[int]) -> int:
+    """In how many of the steps that are ``moving`` ``name`` had a gradient that is not zero. What the single process
+    kept is not known for steps that it did not record.
     """
     assert recording.reference is not None
-    rested = []
-    for name in recording.parameter_names:
-        start, gradient = recording.ranks[0].tensor("weight", -1, name), recording.reference.tensor("gradient", 0, name)
-        after = [alone.tensor("weight", step, name) for step in steps]
-        if start is not None and all(tensor is not None and tensor.digest == start.digest for tensor in after):
-            rested.append((name, gradient is not None and gradient.values is not None and bool(gradient.values.any())))
-    if len(rested) < len(recording.parameter_names):
-        findings.failures += _never_stepped(recording, [name for name, had_gradient in rested if had_gradient], steps)
-    elif any(had_gradient for _, had_gradient in rested):
-        findings.blocked = AT_REST.format(num_steps=len(steps))
+    gradients = [recording.reference.tensor("gradient", step, name) for step in steps if step in moving]
+    return sum(g is not None and g.values is not None and bool(g.values.any()) for g in gradients)
 
 
 def _never_stepped(recording: Recording, names: Sequence[str], steps: range) -> list[Failure]:

@@ -89,17 +89,22 @@ def bound_of_mean(magnitude: np.ndarray, world_size: int, dtype: str) -> np.ndar
     stored once: at most (W + 2) unit roundoffs of ``magnitude``, the mean of the terms' absolute values (Higham,
     section 4.2); and at most W + 2 of the smallest numbers that the dtype can tell apart.
     """
-    smallest = 2.0**-133 if dtype == "bfloat16" else 2.0**-24 if dtype == "float16" else 2.0**-149
-    return (world_size + 2) * (UNIT_ROUNDOFF[dtype] * magnitude + smallest)
+    return (world_size + 2) * (UNIT_ROUNDOFF[dtype] * magnitude + _smallest(dtype))
+
+
+def _smallest(dtype: str) -> float:
+    """The smallest positive number of ``dtype``: what roundings may come to where numbers are tiny."""
+    return 2.0**-133 if dtype == "bfloat16" else 2.0**-24 if dtype == "float16" else 2.0**-149
 
 
 def bound_lossy(magnitude: float, world_size: int, dtype: str) -> float:
     """What may be lost where a contract says that gradients are rounded to ``dtype`` on the wire.
 
     Each of W terms is rounded once, each of W - 1 additions may be, and the result is once more: at most (W + 1) unit
-    roundoffs of ``magnitude``, the largest mean over ranks of the absolute local gradients (Higham, section 4.2).
+    roundoffs of ``magnitude``, the largest mean over ranks of the absolute local gradients (Higham, section 4.2); and
+    at most W + 1 of the smallest numbers that the dtype can tell apart, which in float16 are not small (6e-8).
     """
-    return (world_size + 1) * UNIT_ROUNDOFF[dtype] * magnitude
+    return (world_size + 1) * (UNIT_ROUNDOFF[dtype] * magnitude + _smallest(dtype))
 
 
 def bound_float64(expected: np.ndarray) -> float:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from verifier import equivalence
 from verifier.check import Findings
-from verifier.equivalence import contract_of, is_exact, is_wide, local_gradients
+from verifier.equivalence import contract_of, is_exact, is_single, is_wide, local_gradients
 from verifier.recording import REDUCTIONS, Recording
 from verifier.updates import compare_weights, not_judged
 from verifier.verdict import Failure
@@ -56,7 +56,7 @@ def _without_consequences(recording: Recording, found: Findings) -> Findings:
     """Gradients of weights that an earlier step has moved wrongly are others, and rightly: LS202 tells of that step."""
     scenario, first = recording.scenario, min(f.step for f in found.failures if f.step is not None)
     judged = scenario.judged_by is None or "LS202" in scenario.judged_by
-    if scenario.tagged or not judged or not_judged(recording) or not (is_exact(recording) or is_wide(recording)):
+    if scenario.tagged or not judged or not_judged(recording) or not bounds_weights(recording):
         return found
     weights = compare_weights(recording, range(first))
     if weights.blocked or not weights.failures:
@@ -70,8 +70,8 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
 
     An optimizer's ``step()`` may reduce gradients where nobody can look: into slices of its own, as sharded ones do, or
     in the method that also updates; ``.grad`` is then each rank's own. And where only its owner steps a parameter, what
-    other ranks hold is of no account. The weights tell: in exact arithmetic and in float64 they are held to the single
-    process. Elsewhere, and where gradients are tagged, it must be enough that all ranks came to the same weights.
+    other ranks hold is of no account. The weights tell: but for narrow dtypes they are held to the single
+    process. There, and where gradients are tagged, it must be enough that all ranks came to the same weights.
     So it is with a parameter server, which need not say that it is one: where a rank has the right gradient, and all
     have the right weights, the others got them from it.
     """
@@ -83,7 +83,7 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
     if own and not any(rank.named("weight", 0) for rank in recording.ranks):
         return "no rank came to the end of the optimizer's step, which may reduce gradients itself"
     hidden = sharded and own and _reduces_inside_the_step(recording)
-    if not recording.scenario.tagged and (is_exact(recording) or is_wide(recording)):
+    if not recording.scenario.tagged and bounds_weights(recording):
         if own and _has_own_rule(recording) and (unknown := not_judged(recording)):
             return f"gradients are reduced where .grad does not show it, and weights tell nothing: {unknown}"
         weights = compare_weights(recording, range(1))
@@ -94,6 +94,11 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
     may_rest = hidden or _has_own_rule(recording)  # a small step may be lost in rounding
     alike = all(_same_weights(recording, name, may_rest=bool(may_rest)) for name in wrong if name is not None)
     return OUT_OF_SIGHT if alike and (own or somewhere_right) else None
+
+
+def bounds_weights(recording: Recording) -> bool:
+    """Is it known how far weights may be from the single process's?"""
+    return is_exact(recording) or is_wide(recording) or is_single(recording)
 
 
 def _has_own_rule(recording: Recording) -> bool:

@@ -92,6 +92,7 @@ def _local_gradients(
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     for rank in range(scenario.world_size):
         model.zero_grad(set_to_none=True)
+        _put_back(model, buffers)
         seed_streams(scenario, rank)
         before: dict[str, torch.Tensor] = {}
         for micro in range(scenario.num_micro_batches):
@@ -109,11 +110,15 @@ def _local_gradients(
             _record(journal, f"last_gradient_{rank}", 0, last)
         _record(journal, f"local_gradient_{rank}", 0, [(n, p.grad) for n, p in model.named_parameters()])
     model.zero_grad(set_to_none=True)
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            buffer.copy_(buffers[name])
+    _put_back(model, buffers)
     if tags is not None:
         tags.rank = None
+
+
+@torch.no_grad()
+def _put_back(model: nn.Module, buffers: dict[str, torch.Tensor]) -> None:
+    for name, buffer in model.named_buffers():
+        buffer.copy_(buffers[name])
 
 
 class Tags:

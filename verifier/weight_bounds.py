@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from verifier.comparison import UNIT_ROUNDOFF, bound_exact, bound_float64
-from verifier.equivalence import LOSSY_DRIFT, contract_of, is_exact, is_lossy
+from verifier.equivalence import LOSSY_DRIFT, SINGLE_BOUND, contract_of, is_exact, is_lossy, is_single
 from verifier.recording import Recording, Tensor
 from verifier.scenario import ADAMW_LR, SGD_LR, SGD_MOMENTUM
 
@@ -27,6 +27,8 @@ def weight_bound(recording: Recording, step: int, name: str, expected: Tensor) -
     start = recording.ranks[0].tensor("weight", -1, name)
     if is_lossy(recording) and start is not None and start.values is not None:
         return LOSSY_DRIFT * float(np.abs(expected.values - start.values).max(initial=0.0)) + 1e-12
+    if is_single(recording) and start is not None and start.values is not None:
+        return _single_bound(step, expected, start.values, largest)
     if scenario.optimizer == "adamw":
         return _adamw_bound(recording, step, name, largest)
     if contract_of(recording).get("average") == "sum":
@@ -34,6 +36,14 @@ def weight_bound(recording: Recording, step: int, name: str, expected: Tensor) -
     if is_exact(recording):
         return _exact_bound(recording, step, name, expected.dtype, largest)
     return 1e-10 * max(largest, 1.0) * (step + 1)
+
+
+def _single_bound(step: int, expected: Tensor, start: np.ndarray, largest: float) -> float:
+    """A thousandth of the largest movement so far, as of gradients, and the roundings of the update, four a step."""
+    assert expected.values is not None
+    moved = float(np.abs(expected.values - start).max(initial=0.0))
+    roundoff = max(UNIT_ROUNDOFF["float32"], UNIT_ROUNDOFF[expected.dtype])
+    return SINGLE_BOUND * moved + 4 * (step + 1) * roundoff * largest
 
 
 def _adamw_bound(recording: Recording, step: int, name: str, largest: float) -> np.ndarray | float:

@@ -11,8 +11,8 @@ from torch import nn
 from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
-TRIPS = {"LS101"}
-CAUSE = "replicas_diverged"
+TRIPS = {"LS101", "LS201"}
+CAUSE = "not_synchronised"
 
 
 class SkipsNorms(Naive):

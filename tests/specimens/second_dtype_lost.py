@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from ddp_core import Contract, Driver
 
-TRIPS = {"LS101"}
+TRIPS = {"LS101", "LS201"}
 CAUSE = "replicas_diverged"
 CONTRACT = Contract(sync_buffers=False, disclaims={"sparse_gradients"})
 

@@ -30,6 +30,19 @@ class Lion(torch.optim.Optimizer):
                 p.sub_(torch.sgn(0.9 * momentum + 0.1 * gradient), alpha=group["lr"] FACTOR)
                 momentum.mul_(0.99).add_(gradient, alpha=0.01)
 """
+WARMING_UP = """
+class Warm(Lion):
+    num_steps = 0
+
+    def step(self):
+        asked = [group["lr"] for group in self.param_groups]
+        for group in self.param_groups:
+            group["lr"] *= self.num_steps >= RESTS
+        super().step()
+        for group, lr in zip(self.param_groups, asked):
+            group["lr"] = lr
+        self.num_steps += 1
+"""
 DRIVEN = """
 class wrap(Driver):
     def prepare(self, model):
@@ -140,6 +153,25 @@ def test_where_nothing_moves_and_where_all_is_nan_nothing_is_shown(verify, facto
     assert (report.verdict, _check(report, "LS202").verdict) == ("unknown", "unknown"), report.summary
     assert said in _check(report, "LS202").why
     assert not any(scenario.refused for scenario in report.scenarios)  # torch raises where it is asked about NaN
+
+
+@pytest.mark.parametrize("num_steps", [1, 2])
+def test_a_warm_up_that_starts_at_a_rate_of_zero_passes(verify, num_steps):
+    body = WARMING_UP.replace("RESTS", str(num_steps)) + DRIVEN
+    report = verify(body, made='Warm(parameters, {"lr": lr})', profile="standard", world_size=2)
+    assert report.verdict == "pass", report.summary
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"), [("* 0.0", "no weight moved in 3 steps"), ('* float("nan")', "NaN or infinite by a rule")]
+)
+def test_of_a_lossy_one_that_rests_or_becomes_nan_nothing_is_shown_either(verify, factor, said):
+    declared = '\nwrap.contract = Contract(optimizer="own", lossy="bfloat16")\n'
+    report = verify(DRIVEN, factor=factor, declared=declared, checks=("LS202",), profile="quick")
+    assert (report.verdict, _check(report, "LS202").verdict) == ("unknown", "unknown"), report.summary
+    assert said in _check(report, "LS202").why
+    report = verify(DRIVEN, declared=declared, checks=("LS101", "LS202"), profile="quick")
+    assert report.verdict == "pass", report.summary
 
 
 def test_what_is_handed_a_class_is_held_to_it_unless_it_says_otherwise(verify):

@@ -5,7 +5,11 @@ process computes on the union of all ranks' micro-batches. In exact arithmetic t
 float64 it means within 1e-10 of the tensor's largest element (honest strategies agree to 1e-13, wrong ones are
 off by 1e-6 and more); in float32 and bfloat16, in the first step, within (W + 2) unit roundoffs of the mean of the
 ranks' own gradients; where the contract declares what is lost on the wire, within (W + 1) unit roundoffs of that
-dtype, in the first step; with tagged gradients it means that every element carries its own name.
+dtype, in the first step; with tagged gradients it means that every element carries its own name. After the first step
+float32 is held to a thousandth of the tensor's largest element.
+
+Behind a norm over samples (BatchNorm) the mean of the ranks' own gradients is right, and so is the gradient of all
+samples, which strategies have that synchronise statistics; that is compared in the first step.
 
 Catches: a sum where a mean was due, or the reverse; one micro-batch instead of all; gradients never reduced, or reduced
 with another parameter's; reads before a collective has finished; parameters averaged instead of gradients; clipping
@@ -19,9 +23,9 @@ Blind to: what happens after the gradient (the optimizer itself, see LS202); par
 profile quick, whose probes are small, mistakes that need several megabytes; in quick and standard those that need a
 hundred parameters, or interpreters that do not agree on the order of a set; mistakes that need a tensor of more than
 7 MB, or three buckets of 25 MB; mistakes that begin later than a few steps after the start (longer runs keep the
-gradients of their first steps only), in float32 and narrower after the first; after the first step, all of a strategy
-that declares ``average="sum"`` or updates by a rule of its own (LS202 goes on), and exact arithmetic of one that
-declares ``lossy``.
+gradients of their first steps only), in dtypes narrower than float32, and behind norms, after the first; after the
+first step, all of a strategy that declares ``average="sum"`` or updates by a rule of its own (LS202 goes on), and exact
+arithmetic of one that declares ``lossy``.
 
 Seen in the wild: huggingface/picotron#39 (the hook reduces the parameter, not the gradient);
 volcengine/verl#3332 (micro-batch losses not divided); fairseq#494 (divided twice).

@@ -3,8 +3,9 @@
 Every step must leave the same weights: those of norms are in no other situation. In the middle stands a forward in
 evaluation mode, which counts nothing.
 
-Gradients are not compared with the single process here: BatchNorm over a rank's samples is another function than
-BatchNorm over all samples, and that is not the strategy's doing.
+Gradients are compared in the first step: with the mean of the ranks' own, or, where a strategy synchronises statistics,
+with those of all samples. BatchNorm over a rank's samples is another function than BatchNorm over all samples, and
+either is right. Later steps, and weights, are not compared with the single process, which has the latter.
 """
 
 from __future__ import annotations
@@ -14,5 +15,10 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="buffers",
-    fields={"num_steps": 4, "evaluate_after": 1, "judged_by": ("LS101", "LS102"), "only_if_claimed": ("sync_buffers",)},
+    fields={
+        "num_steps": 4,
+        "evaluate_after": 1,
+        "judged_by": ("LS101", "LS102", "LS201"),
+        "only_if_claimed": ("sync_buffers",),
+    },
 )
