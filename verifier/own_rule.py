@@ -2,9 +2,13 @@
 
 Special here: what the ranks noted of an optimizer's class leaves open whether it only does what was asked for in other
 words, as many sharded ones do. The first step's weights tell; if they are the single process's, nothing is different.
+And what does as it is asked in one scenario has no rule of its own in another, where the same optimizer is asked for,
+with a decay or a rate for each group: it forgets them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from verifier.alone import has_own_rule
 from verifier.equivalence import blocked_reference, contract_of, is_exact, is_wide
@@ -23,12 +27,39 @@ def settle(recording: Recording) -> Recording:
     return recording
 
 
-def _differs_at_once(recording: Recording) -> bool:
+def settle_together(recordings: Sequence[Recording]) -> None:
+    """Take back ``own_optimizer`` where another scenario has shown that the rule is that of the optimizer asked for."""
+    as_asked = {recording.scenario.optimizer for recording in recordings if _did_as_asked(recording)}
+    for recording in recordings:
+        notes = recording.ranks[0].notes
+        if recording.scenario.optimizer not in as_asked or "own_rule" not in notes:
+            continue
+        if notes.pop("own_rule") == notes.get("own_optimizer"):
+            del notes["own_optimizer"]
+            recording.alone = recording.alone if is_summed(recording) else None
+
+
+def _did_as_asked(recording: Recording) -> bool:
+    """Has the first step, by what may be a rule of its own, moved weights to those of the single process?"""
+    notes = recording.ranks[0].notes
+    if "own_rule" not in notes or "own_optimizer" in notes or not _can_tell(recording):
+        return False
+    found, (before, after) = (
+        compare_with_reference(recording, range(1)),
+        ([recording.ranks[0].tensor("weight", step, name) for name in recording.parameter_names] for step in (-1, 0)),
+    )
+    moved = any(b is not None and a is not None and b.digest != a.digest for b, a in zip(before, after, strict=True))
+    return moved and bool(found.comparisons) and not found.blocked and not found.failures
+
+
+def _can_tell(recording: Recording) -> bool:
     if blocked_reference(recording) or recording.scenario.tagged:
         return False
-    if not (is_exact(recording) or is_wide(recording)):
-        return False
-    return bool(compare_with_reference(recording, range(1)).failures)
+    return is_exact(recording) or is_wide(recording)
+
+
+def _differs_at_once(recording: Recording) -> bool:
+    return _can_tell(recording) and bool(compare_with_reference(recording, range(1)).failures)
 
 
 def may_matter(scenario: Scenario) -> bool:

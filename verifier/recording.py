@@ -15,7 +15,7 @@ laptop.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -40,6 +40,7 @@ REDUCTIONS = frozenset(
         "reduce_scatter_tensor_coalesced_",
     }
 )
+EARLIER = "earlier_gradient"  # before step(), where the optimizer inside began with another one
 Contents = np.ndarray | bytes  # numbers, or what they are as ramps
 CHANGED = "This rank's recording was written to, or cut, by something other than the verifier: nothing follows from it."
 SENDS, RECEIVES = frozenset({"send"}), frozenset({"recv_", "recv_any_source_"})
@@ -207,8 +208,7 @@ class Recording:
     @cached_property
     def not_claimed(self) -> str | None:
         """Why the strategy was not put through this scenario, or not to its end; None: it was."""
-        reason: str | None = self.ranks[0].notes.get("not_claimed")
-        return reason
+        return self.ranks[0].notes.get("not_claimed")
 
     @cached_property
     def parameter_names(self) -> list[str]:
@@ -223,9 +223,6 @@ class Recording:
         """Parameters of the bare model that nobody may train."""
         frozen: list[str] = self.reference.notes.get("frozen", []) if self.reference else []
         return frozen
-
-    def steps(self) -> Iterator[int]:
-        yield from range(self.scenario.num_steps)
 
 
 def _read_rank(folder: Path, rank: int) -> RankRecording:
@@ -260,7 +257,10 @@ def _read_events(found: RankRecording, store: np.ndarray, events: list[dict[str,
         kind = event.pop("kind")
         if kind == "tensor":
             entry = Tensor(contents=_contents(store, event.pop("blob"), event["dtype"], event["shape"]), **event)
-            found.tensors[entry.what, entry.step, entry.name] = entry
+            key = (entry.what, entry.step, entry.name)
+            if entry.what == "gradient" and key in found.tensors:
+                found.tensors.setdefault((EARLIER, *key[1:]), found.tensors[key])
+            found.tensors[key] = entry
         elif kind == "collective":
             issued.append(event)
         elif kind == "landed":

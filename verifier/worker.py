@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ddp_core.driver import Driver, drive
 from ddp_core.methods import that_a_loop_may_call
@@ -33,6 +32,9 @@ from verifier.reference import attach_tags, casting, describe, seed_streams, see
 from verifier.resuming import resume
 from verifier.scenario import Scenario
 from verifier.scheduling import reschedule
+from verifier.second_look import looking_again
+
+NONE: frozenset[int] = frozenset()
 
 
 class Subject:
@@ -269,26 +271,18 @@ class Subject:
                 self._forward_began()  # once more, inside: a hook of the model's own may have seeded meanwhile
 
     def _optimize(self, step: int) -> None:
-        """Step; and look once more at the gradients when the optimizer begins: some synchronise in ``step()``."""
-
-        def look_again(optimizer: Any, args: Any, kwargs: Any) -> None:
-            self.record("gradient", step, only_if_changed=True)
-
-        handles = [register_optimizer_step_pre_hook(look_again)]
-        if hasattr(self.optimizer, "_optimizer_step_pre_hooks"):  # its own come later, and may be what waits
-            handles.append(self.optimizer.register_step_pre_hook(look_again))
-        try:
+        """Step; and look once more at the gradients when an optimizer begins: some synchronise in ``step()``."""
+        with looking_again(self.optimizer, partial(self.record, "gradient", step, only_if_changed=True)):
             self.driver.step(self.optimizer)
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def phase(self, phase: str, micro: int | None = None, *, quiet: bool = False) -> None:
         self.observer.phase, self.observer.micro, self.observer.in_no_sync = phase, micro, quiet
 
-    def record(self, what: str, step: int, *, only_if_changed: bool = False) -> None:
+    def record(self, what: str, step: int, *, only_if_changed: bool = False, but_for: frozenset[int] = NONE) -> None:
         keep = step < self.scenario.keep_steps
         for name, parameter in self.parameters:
+            if id(parameter) in but_for:
+                continue
             tensor = self.driver.gradient(parameter) if what == "gradient" else self.observer.arrived(parameter)
             if tensor is not None:
                 self.journal.tensor(what, step, name, tensor, keep=keep, only_if_changed=only_if_changed)

@@ -1,7 +1,7 @@
 """``no_sync`` restored: after an exception has left ``no_sync()``, the next step is synchronised as ever.
 
 Claim: a loop may catch an exception (a batch that does not fit in memory) and go on; its gradients are then those of
-the single process.
+the single process. Where an optimizer reduces them inside its ``step()``, its weights are.
 
 Catches: a ``no_sync()`` that sets a flag and resets it after ``yield`` without ``finally``: replicas drift from then
 on.
@@ -18,7 +18,7 @@ from __future__ import annotations
 from verifier.agreement import compare_across_ranks
 from verifier.check import Findings, check
 from verifier.equivalence import contract_of, own_steps
-from verifier.out_of_sight import compare_gradients
+from verifier.out_of_sight import OUT_OF_SIGHT, compare_gradients
 from verifier.recording import Recording
 from verifier.updates import compare_weights
 
@@ -27,8 +27,11 @@ from verifier.updates import compare_weights
 def no_sync_restored(recording: Recording) -> Findings:
     step = recording.scenario.raise_before
     assert step is not None
+    gradients = compare_gradients(recording)
+    if gradients.not_claimed is OUT_OF_SIGHT:
+        return _judge_weights(recording, step)
     apart = bool(_agree(recording, step - 1).failures)
-    wrong = any(f.step != step for f in compare_gradients(recording).failures)
+    wrong = any(f.step != step for f in gradients.failures)
     in_parts = apart and not wrong and bool(contract_of(recording).get("sharded"))  # each right, and no two alike
     if wrong or (apart and not in_parts):
         return Findings(blocked="gradients were wrong before there was any exception: see LS201")
@@ -44,11 +47,19 @@ def no_sync_restored(recording: Recording) -> Findings:
     for failure in findings.failures:
         failure.confidence = 0.9  # this step might have gone wrong without the exception, too
     if not findings.failures and not own_steps(recording):
-        equal = compare_gradients(recording)
-        findings.comparisons += equal.comparisons
-        findings.failures += equal.failures
-        findings.blocked = findings.blocked or equal.blocked
+        findings.comparisons += gradients.comparisons
+        findings.failures += gradients.failures
+        findings.blocked = findings.blocked or gradients.blocked
     return findings
+
+
+def _judge_weights(recording: Recording, step: int) -> Findings:
+    """Gradients are reduced inside the optimizer's ``step()``, where nobody can look: what they have done is seen."""
+    if unknown := own_steps(recording):
+        return Findings(not_claimed=unknown)
+    if compare_weights(recording, range(step)).failures:
+        return Findings(blocked="weights were wrong before there was any exception: see LS202")
+    return compare_weights(recording, range(step, step + 1))
 
 
 def _some_have_none(recording: Recording, step: int) -> bool:

@@ -7,10 +7,10 @@ order decide what travels together adds up different parameters here.
 Odd ranks go the other way round, because a rotation alone leaves the first half of the branches first on both of two
 ranks: buckets of half the model each would then be ready in the same order everywhere.
 
-Used with tagged gradients: the numbers of the forward pass do not matter. Scenarios choose how many branches there are
-and how wide they are: mistakes at the edges of a bucket of 25 MB, or with the hundredth parameter, need models of that
-size. Their weights go up by equal steps, as tags do, and so do the weights after a step by a power of two: what is
-recorded of 35 MB is then some kilobytes (``ramps``).
+Mostly used with tagged gradients: the numbers of the forward pass do not matter then. Scenarios choose how many
+branches there are and how wide they are: mistakes at the edges of a bucket of 25 MB, or with the hundredth parameter,
+need models of that size. Their weights go up by equal steps, as tags do, and so do the weights after a step by a power
+of two: what is recorded of 35 MB is then some kilobytes (``ramps``).
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ class BranchModel(nn.Module):
         super().__init__()
         self.branches = nn.ModuleDict({name: nn.Linear(width, width) for name in sorted(order)})
         self.order = order
+        self.turn = {name: number for number, name in enumerate(sorted(order))}  # else all have the same gradient
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.stack([self.branches[name](x) for name in self.order]).sum(0)
+        return torch.stack([self.branches[name](x).roll(self.turn[name], -1) for name in self.order]).sum(0)
 
 
 class Branches(Workload):

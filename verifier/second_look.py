@@ -1,0 +1,36 @@
+"""A second look at gradients, when an optimizer begins inside the one that the loop holds.
+
+Special here: some strategies synchronise in ``step()`` and step an inner optimizer then, which is the latest moment at
+which gradients must be right. Where there are several (Muon for matrices, AdamW for the rest), one that has ended may
+have changed the gradients of its own parameters, as its rule likes; those are not looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+
+@contextmanager
+def looking_again(optimizer: Any, look: Callable[..., None]) -> Iterator[None]:
+    """Call ``look(but_for=ids)`` whenever one of torch's kind begins, with the ids of parameters that are done with."""
+    done: set[int] = set()
+
+    def begins(inner: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        look(but_for=frozenset(done))
+
+    def ended(inner: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        done.update(id(parameter) for group in inner.param_groups for parameter in group["params"])
+
+    handles = [register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ended)]
+    if hasattr(optimizer, "_optimizer_step_pre_hooks"):  # its own come later, and may be what waits
+        handles.append(optimizer.register_step_pre_hook(begins))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
