@@ -27,6 +27,7 @@ BOUND = 0.01  # of the norm of a tensor's whole movement so far, by a rule of it
 BOUND_AS_ASKED = 1e-4  # by torch's SGD or AdamW, in exact arithmetic or float64
 STILL = 1e-12  # of a tensor's norm: what is no movement
 NOT_FINITE = "weights have become NaN or infinite, on one rank as well, and tell nothing"
+NEVER_MOVES = "never_moves"  # a note that judging makes: an own rule moves no weight in any scenario
 LONGEST_REST = 2  # steps of a warm-up that starts at a rate of 0
 NOT_FINITE_HERE = "weights have become NaN or infinite by a rule that is the strategy's own: this tells nothing"
 AT_REST_HERE = "no weight moved in {num_steps} steps: the optimizer may hold other tensors"
@@ -78,15 +79,28 @@ def nothing_shown(recording: Recording, steps: range) -> str | None:
 
     Such a rule is the strategy's own and lossy, or cannot be run on one rank.
     """
+    if not steps:
+        return None
     names = recording.parameter_names
     for rank in recording.ranks:
         after = [tensor for name in names if (tensor := rank.tensor("weight", steps[-1], name)) is not None]
         if any(tensor.values is not None and not np.isfinite(tensor.values).all() for tensor in after):
             return NOT_FINITE_HERE
     trained = [name for name in names if _num_due(recording, name, steps, steps)]
-    if len(steps) > LONGEST_REST and trained and not _moving(recording, recording.ranks[0], trained, steps):
+    long_enough = len(steps) > LONGEST_REST or bool(recording.ranks[0].notes.get(NEVER_MOVES))
+    if long_enough and trained and not _moving(recording, recording.ranks[0], trained, steps):
         return AT_REST_HERE.format(num_steps=len(steps))
     return None
+
+
+def moves(recording: Recording) -> bool:
+    """Does any weight of rank 0 move in any step of which it is known?"""
+    held = recording.ranks[0].named("weight", -1)
+    for step in range(recording.scenario.num_steps):
+        after = recording.ranks[0].named("weight", step)
+        if any(name in held and held[name].digest != tensor.digest for name, tensor in after.items()):
+            return True
+    return False
 
 
 def _judge_rested(recording: Recording, alone: RankRecording, steps: range, findings: Findings) -> None:
@@ -100,7 +114,9 @@ def _judge_rested(recording: Recording, alone: RankRecording, steps: range, find
         findings.failures += _never_stepped(
             recording, [name for name in rested if _num_due(recording, name, steps, moving)], steps
         )
-    elif len(steps) > LONGEST_REST and any(_num_due(recording, name, steps, steps) for name in rested):
+    elif (len(steps) > LONGEST_REST or recording.ranks[0].notes.get(NEVER_MOVES)) and any(
+        _num_due(recording, name, steps, steps) for name in rested
+    ):
         findings.blocked = AT_REST.format(num_steps=len(steps))
 
 
@@ -158,13 +174,13 @@ def _compare(
         findings.blocked = NOT_FINITE
         return
     findings.comparisons += 1
-    margin = _off_by(observed, wanted, begun) / (BOUND if has_own_rule(recording) else BOUND_AS_ASKED)
+    margin = off_by(observed, wanted, begun) / (BOUND if has_own_rule(recording) else BOUND_AS_ASKED)
     findings.note_margin(margin)
     if margin > 1:
         findings.failures.append(_failure(recording, alone, rank, step, name, observed, wanted))
 
 
-def _off_by(observed: np.ndarray, wanted: np.ndarray, start: np.ndarray) -> float:
+def off_by(observed: np.ndarray, wanted: np.ndarray, start: np.ndarray) -> float:
     """The error's norm over that of the movement. Shapes that differ, and what is not finite, are infinitely wrong."""
     if observed.shape != wanted.shape:
         return float("inf")

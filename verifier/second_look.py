@@ -24,7 +24,8 @@ def looking_again(optimizer: Any, look: Callable[..., None]) -> Iterator[None]:
         look(but_for=frozenset(done))
 
     def ended(inner: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        done.update(id(parameter) for group in inner.param_groups for parameter in group["params"])
+        held = [parameter for group in inner.param_groups for parameter in group["params"]]
+        done.update(id(parameter) for parameter in held if parameter.grad is not None)  # others it has passed over
 
     handles = [register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ended)]
     if hasattr(optimizer, "_optimizer_step_pre_hooks"):  # its own come later, and may be what waits

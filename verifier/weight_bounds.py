@@ -24,11 +24,12 @@ def weight_bound(recording: Recording, step: int, name: str, expected: Tensor) -
     scenario = recording.scenario
     assert expected.values is not None
     largest = float(np.abs(expected.values).max(initial=0.0))
-    start = recording.ranks[0].tensor("weight", -1, name)
-    if is_lossy(recording) and start is not None and start.values is not None:
-        return LOSSY_DRIFT * float(np.abs(expected.values - start.values).max(initial=0.0)) + 1e-12
-    if is_single(recording) and start is not None and start.values is not None:
-        return _single_bound(step, expected, start.values, largest)
+    if is_lossy(recording):
+        return LOSSY_DRIFT * _moved(recording, step, name, expected.values) + 1e-12
+    if is_single(recording):
+        roundoff = max(UNIT_ROUNDOFF["float32"], UNIT_ROUNDOFF[expected.dtype])
+        moved = _moved(recording, step, name, expected.values)
+        return SINGLE_BOUND * moved + 4 * (step + 1) * roundoff * largest  # of the update, four roundings a step
     if scenario.optimizer == "adamw":
         return _adamw_bound(recording, step, name, largest)
     if contract_of(recording).get("average") == "sum":
@@ -38,12 +39,17 @@ def weight_bound(recording: Recording, step: int, name: str, expected: Tensor) -
     return 1e-10 * max(largest, 1.0) * (step + 1)
 
 
-def _single_bound(step: int, expected: Tensor, start: np.ndarray, largest: float) -> float:
-    """A thousandth of the largest movement so far, as of gradients, and the roundings of the update, four a step."""
-    assert expected.values is not None
-    moved = float(np.abs(expected.values - start).max(initial=0.0))
-    roundoff = max(UNIT_ROUNDOFF["float32"], UNIT_ROUNDOFF[expected.dtype])
-    return SINGLE_BOUND * moved + 4 * (step + 1) * roundoff * largest
+def _moved(recording: Recording, step: int, name: str, expected: np.ndarray) -> float:
+    """How far, at most, an element has moved from the start; by SGD's gradients where a rank does not show its start,
+    as one that frees its weights after a forward.
+    """
+    assert recording.reference is not None
+    start = recording.ranks[0].tensor("weight", -1, name)
+    if start is not None and start.values is not None and start.values.shape == expected.shape:
+        return float(np.abs(expected - start.values).max(initial=0.0))
+    gradients = [recording.reference.tensor("gradient", number, name) for number in range(step + 1)]
+    sizes = [float(np.abs(g.values).max(initial=0.0)) if g and g.values is not None else 0.0 for g in gradients]
+    return SGD_LR * sum(size * (step + 1 - number) for number, size in enumerate(sizes))
 
 
 def _adamw_bound(recording: Recording, step: int, name: str, largest: float) -> np.ndarray | float:

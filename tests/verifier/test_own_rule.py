@@ -10,7 +10,7 @@ import json
 import numpy as np
 import pytest
 
-from verifier.alone import _off_by
+from verifier.alone import off_by
 from verifier.engine import judge
 
 HEAD = """
@@ -197,12 +197,12 @@ def test_what_cannot_be_run_on_one_rank_is_not_judged(verify):
 
 def test_movement_is_compared_as_a_whole():
     start, wanted = np.zeros(1000), np.ones(1000)
-    assert _off_by(wanted, wanted, start) == 0
-    assert _off_by(wanted * 1.5, wanted, start) == pytest.approx(0.5)
-    assert _off_by(start, wanted, start) == pytest.approx(1)
-    assert _off_by(np.full(1000, np.nan), wanted, start) == np.inf
-    assert _off_by(np.ones(999), wanted, start) == np.inf
-    assert _off_by(np.full(4, 2.0), np.full(4, 1.0), np.full(4, 1.0)) > 1e6  # moved where nothing should
+    assert off_by(wanted, wanted, start) == 0
+    assert off_by(wanted * 1.5, wanted, start) == pytest.approx(0.5)
+    assert off_by(start, wanted, start) == pytest.approx(1)
+    assert off_by(np.full(1000, np.nan), wanted, start) == np.inf
+    assert off_by(np.ones(999), wanted, start) == np.inf
+    assert off_by(np.full(4, 2.0), np.full(4, 1.0), np.full(4, 1.0)) > 1e6  # moved where nothing should
 
 
 SUMS = """

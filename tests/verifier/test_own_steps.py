@@ -1,0 +1,98 @@
+"""Optimizers of a strategy's own, by what they do inside ``step()``: use gradients up, look at sizes, move nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+HEAD = """
+import torch, torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.nn.parallel import DistributedDataParallel
+from ddp_core import Contract, Driver
+
+class Own(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self.update(p, group, self.state[p])
+
+class Around:
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["inner"], name)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.inner.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.grad.div_(dist.get_world_size())
+        self.inner.step()
+
+class wrap(Driver):
+    contract = Contract(disclaims={"sparse_gradients", "state_dict"ALSO})
+
+    def prepare(self, model):
+        wrapped = DistributedDataParallel(model, find_unused_parameters=True)
+        if self.contract.lossy:
+            wrapped.register_comm_hook(None, fp16_compress_hook)
+        return wrapped
+
+    def make_optimizer(self, cls, parameters, **options):
+        return MADE
+"""
+BY_SIZE = """
+def update(self, p, group, state):
+    gradient = p.grad + group.get("weight_decay", 0.0) * p
+    if p.ndim == 2 and min(p.shape) >= 16:
+        gradient = gradient / (gradient.norm() + 1e-12)
+    state["m"] = state.get("m", 0) * group.get("momentum", 0.0) + gradient
+    p.sub_(state["m"], alpha=group["lr"])
+
+Own.update = update
+"""
+ON_COPIES = """
+def update(self, p, group, state):
+    p.clone().sub_(p.grad.sign(), alpha=group["lr"])
+
+Own.update = update
+"""
+
+
+@pytest.fixture
+def verify(lockstep, tmp_path):
+    def run(body="", *, made="Own(list(parameters), options)", also="", **asked):
+        path = tmp_path / "mine.py"
+        path.write_text(HEAD.replace("MADE", made).replace("ALSO", also) + body)
+        return lockstep.verify(f"{path}:wrap", out=tmp_path / "out", profile="quick", **asked)
+
+    return run
+
+
+def _why(report, code):
+    return next(check for check in report.checks if check.code == code).why or ""
+
+
+def test_a_rule_that_leaves_small_matrices_to_sgd_is_a_rule_of_its_own(verify):
+    report = verify(BY_SIZE)
+    assert report.verdict == "pass", report.summary
+    assert {scenario.own_rule for scenario in report.scenarios} == {None, "Own"}  # as asked where all are small
+
+
+def test_what_moves_nothing_in_any_situation_shows_nothing_however_few_steps_there_are(verify):
+    report = verify(ON_COPIES, also=', "accumulation"')
+    assert (report.verdict, "no weight moved" in _why(report, "LS202")) == ("unknown", True), report.summary
+
+
+def test_a_division_inside_the_step_is_caught_by_the_weights(verify):
+    report = verify(made="Around(cls(parameters, **options))", also='}, optimizer="own", supports={"accumulation"')
+    assert {check.code for check in report.checks if check.verdict == "fail"} == {"LS202"}, report.summary
+
+
+def test_where_nothing_looks_at_the_weights_it_is_unknown(verify):
+    report = verify(made="Around(cls(parameters, **options))", also='}, optimizer="own", lossy="float16", supports={')
+    assert (report.verdict, "step() changes gradients" in _why(report, "LS201")) == ("unknown", True), report.summary
