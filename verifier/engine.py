@@ -21,7 +21,7 @@ from verifier.errors import UsageError
 from verifier.files import read_model, write_atomically
 from verifier.judging import load_checks, run_check
 from verifier.launcher import CONTAINING, Launcher, LaunchError
-from verifier.own_rule import settle, settle_together
+from verifier.own_rule import note_together, settle
 from verifier.performance import Performance
 from verifier.recording import Recording
 from verifier.report.build import build_report
@@ -160,7 +160,7 @@ def judge(out_dir: Path, *, total_s: float | None = None) -> Report:
     begun = time.monotonic()
     scenarios = _planned(request)
     recordings = list(_load(out_dir, scenarios))
-    settle_together(recordings)
+    note_together(recordings)
     results = [run_check(check, recordings, scenarios) for check in load_checks(request.checks)]
     judging_s = time.monotonic() - begun
     report = build_report(request, scenarios, recordings, results, judging_s=judging_s, total_s=total_s)

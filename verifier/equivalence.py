@@ -20,18 +20,17 @@ from verifier import uncalled
 from verifier.check import Findings
 from verifier.comparison import bound_exact, bound_float64, bound_lossy, bound_of_mean, compare
 from verifier.inquiry import local_gradients, wrong_gradient
+from verifier.inside_step import CHANGED_INSIDE, before_its_own_step, weights_tell
 from verifier.late_tags import tagged_too_late
 from verifier.norms import is_right
 from verifier.presence import trained_though_frozen, wrong_presence
-from verifier.recording import EARLIER, RankRecording, Recording, Tensor
+from verifier.recording import RankRecording, Recording, Tensor
 from verifier.verdict import Failure
 
 EXACT = "exact"
 WIDE = ("float64", "complex128")
 SINGLE = ("float32", "complex64")
 SINGLE_BOUND = 1e-3  # of a tensor's largest element: a few steps of roundings come to 1e-5, mistakes to their own size
-SHOWN_ALONE = "shown_alone"  # a note that judging makes: in some scenario, one rank shows where the own rule leads
-CHANGED_INSIDE = "step() changes gradients, by a rule of the strategy's own that could not be compared with one rank's"
 LOSSY_DRIFT = 0.25  # of the largest element: what a few steps of declared roundings may add up to, generously
 
 
@@ -175,9 +174,9 @@ def _compare(recording: Recording, rank: RankRecording, step: int, name: str, fi
     findings.comparisons += 1
     if _is_right(recording, step, name, observed.values, wanted, findings):
         return []
-    earlier = _before_its_own_step(recording, rank, step, name)
+    earlier = before_its_own_step(recording, rank, step, name)
     if earlier is not None and _is_right(recording, step, name, earlier, wanted, findings):
-        if not recording.ranks[0].notes.get(SHOWN_ALONE):
+        if not weights_tell(recording, strictly=is_exact(recording) or is_wide(recording)):
             findings.blocked = CHANGED_INSIDE
         return []
     difference = compare(observed.values, wanted.values, wanted.bound)
@@ -193,12 +192,6 @@ def _is_right(
         findings.note_margin(difference.margin)
         return True
     return has_norms(recording) and is_right(recording, step, name, values, wanted.values)
-
-
-def _before_its_own_step(recording: Recording, rank: RankRecording, step: int, name: str) -> np.ndarray | None:
-    """The gradient before ``step()``, if a rule of the strategy's own has changed it in there, as its rule may."""
-    notes, earlier = recording.ranks[0].notes, rank.tensor(EARLIER, step, name)
-    return earlier.values if earlier is not None and not {"own_optimizer", "own_rule"}.isdisjoint(notes) else None
 
 
 def _compare_presence(

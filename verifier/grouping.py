@@ -12,9 +12,8 @@ from typing import Any
 from torch import nn
 
 from verifier.journal import Journal
-from verifier.scenario import SGD_LR, Scenario
+from verifier.scenario import DECAY, SGD_LR, SLOWER, Scenario
 
-DECAY, SLOWER = 0.5, 1 / 4  # powers of two: exact arithmetic stays exact
 OWN = "the optimizer is one of the strategy's own making, without groups: it was not asked for any"
 
 

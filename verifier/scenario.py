@@ -15,6 +15,10 @@ from verifier.files import read_model
 from verifier.request import StrategyRef
 
 SGD_LR, SGD_MOMENTUM = 0.125, 0.5  # powers of two: exact arithmetic stays exact
+DECAY, SLOWER = (
+    0.5,
+    1 / 4,
+)  # of groups: one decays, the other is slower; powers of two, so that exact arithmetic stays so
 ADAMW_LR = 1e-3
 
 
