@@ -22,6 +22,7 @@ SHARED = {
     "misplaced": "LS201",
     "shares": "LS201",
     "equivalence": "LS201",
+    "presence": "LS201",
     "updates": "LS202",
     "alone": "LS202",
     "frozen": "LS202",

@@ -82,7 +82,7 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
         return None
     if own and not any(rank.named("weight", 0) for rank in recording.ranks):
         return "no rank came to the end of the optimizer's step, which may reduce gradients itself"
-    hidden = sharded and own and _reduces_inside_the_step(recording)
+    hidden = (sharded or _is_sgd_of_its_own(recording)) and own and _reduces_inside_the_step(recording)
     if not recording.scenario.tagged and bounds_weights(recording):
         if own and _has_own_rule(recording) and (unknown := not_judged(recording)):
             return f"gradients are reduced where .grad does not show it, and weights tell nothing: {unknown}"
@@ -104,6 +104,12 @@ def bounds_weights(recording: Recording) -> bool:
 def _has_own_rule(recording: Recording) -> bool:
     """May the update rule be the strategy's own? In narrow dtypes it is not settled whether it is."""
     return not {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes)
+
+
+def _is_sgd_of_its_own(recording: Recording) -> bool:
+    """Was the strategy's optimizer settled to do as asked, or to forget no more than a decay (``own_rule``)?"""
+    notes = recording.ranks[0].notes
+    return "own_rule" in notes and "own_optimizer" not in notes
 
 
 def _reduces_inside_the_step(recording: Recording) -> bool:

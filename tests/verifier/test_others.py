@@ -67,6 +67,8 @@ class wrap(Driver):
 """
 
 REDUCES_AND_UPDATES = """
+DECAYS = 1
+
 class Averaging(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure=None):
@@ -74,7 +76,7 @@ class Averaging(torch.optim.Optimizer):
             for p in group["params"]:
                 gradient = p.grad.contiguous()
                 dist.all_reduce(gradient)
-                gradient /= DIVISOR()
+                gradient = gradient / DIVISOR() + DECAYS * group.get("weight_decay", 0) * p
                 state = self.state[p]
                 state["momentum"] = state["momentum"] * group["momentum"] + gradient if state else gradient.clone()
                 p.sub_(state["momentum"] * group["lr"])
@@ -295,6 +297,13 @@ def test_gradients_reduced_where_nobody_sees_it_are_not_called_unreduced(verify,
     assert failed(report) == set()
     (updates,) = [check for check in report.checks if check.code == "LS202"]
     assert updates.verdict == "pass"
+
+
+def test_a_decay_that_is_forgotten_there_is_said_of_the_update_and_not_of_the_gradient(verify):
+    report = verify(REDUCES_AND_UPDATES.replace("DECAYS = 1", "DECAYS = 0"), workloads=["exact"])
+    assert failed(report) == {"LS202"}
+    (updates,) = [check for check in report.checks if check.code == "LS202"]
+    assert {failure.scenario for failure in updates.failures} == {"groups"}
 
 
 @pytest.mark.parametrize("body", IN_STEP.values(), ids=IN_STEP)
