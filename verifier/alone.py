@@ -80,8 +80,6 @@ def nothing_shown(recording: Recording, steps: range) -> str | None:
 
     Such a rule is the strategy's own and lossy, or cannot be run on one rank.
     """
-    if not steps:
-        return None
     names = recording.parameter_names
     for rank in recording.ranks:
         after = [tensor for name in names if (tensor := rank.tensor("weight", steps[-1], name)) is not None]
@@ -102,6 +100,14 @@ def moves(recording: Recording) -> bool:
             if name in held and held[name].shape == after.shape and held[name].digest != after.digest:
                 return True
     return False
+
+
+def never_moved(recording: Recording, steps: range) -> list[Failure]:
+    """The same, of a rule that is compared with nothing: what rests on rank 0 while others move."""
+    names, first = recording.parameter_names, recording.ranks[0]
+    moving = _moving(recording, first, names, steps) if len(steps) > 1 else []
+    rested = [name for name in names if not _moving(recording, first, [name], steps)]
+    return _never_stepped(recording, [name for name in rested if _num_due(recording, name, steps, moving)], steps)
 
 
 def _judge_rested(recording: Recording, alone: RankRecording, steps: range, findings: Findings) -> None:
@@ -144,6 +150,7 @@ def _num_due(recording: Recording, name: str, steps: range, moving: Sequence[int
 
 
 def _never_stepped(recording: Recording, names: Sequence[str], steps: range) -> list[Failure]:
+    elsewhere = ", nor do they on one rank" if recording.alone is not None else ""
     return [
         Failure(
             scenario=recording.scenario.name,
@@ -152,7 +159,7 @@ def _never_stepped(recording: Recording, names: Sequence[str], steps: range) -> 
             parameter=name,
             cause="not_stepped",
             confidence=0.7,
-            explanation=f"the weights of {name} moved in none of {len(steps)} steps, nor do they on one rank, though "
+            explanation=f"the weights of {name} moved in none of {len(steps)} steps{elsewhere}, though "
             "it has a gradient, and other parameters move",
             hint="hand the optimizer every parameter that is trained, or set requires_grad to False",
         )

@@ -285,6 +285,16 @@ def is_single(recording: Recording) -> bool:
     return {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes)
 
 
+def is_narrow(recording: Recording) -> bool:
+    """Is it known, roughly, where SGD's first step takes weights of which some are in bfloat16 or float16?"""
+    scenario = recording.scenario
+    if is_exact(recording) or is_wide(recording) or _dtypes(recording) <= {*SINGLE, *WIDE} or scenario.tagged:
+        return False
+    if is_lossy(recording) or contract_of(recording).get("average") == "sum" or scenario.optimizer != "sgd":
+        return False
+    return not scenario.autocast and {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes)
+
+
 def has_norms(recording: Recording) -> bool:
     """Does the model normalise over the samples that a rank has, so that the large batch's gradient is another one?"""
     return recording.scenario.workload == "buffers"

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from verifier import equivalence
 from verifier.check import Findings
-from verifier.equivalence import contract_of, is_exact, is_single, is_wide, local_gradients
+from verifier.equivalence import contract_of, is_exact, is_narrow, is_single, is_wide, local_gradients
 from verifier.recording import REDUCTIONS, Recording
 from verifier.updates import compare_weights, not_judged
 from verifier.verdict import Failure
@@ -91,6 +91,8 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
             return OUT_OF_SIGHT
         if not hidden:
             return None  # else the optimizer is another one, or forgets a parameter, which LS202 says
+    if is_narrow(recording) and compare_weights(recording, range(1)).failures:
+        return None  # alike, and wrong
     may_rest = hidden or _has_own_rule(recording)  # a small step may be lost in rounding
     alike = all(_same_weights(recording, name, may_rest=bool(may_rest)) for name in wrong if name is not None)
     return OUT_OF_SIGHT if alike and (own or somewhere_right) else None

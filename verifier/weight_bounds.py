@@ -11,11 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from verifier.comparison import UNIT_ROUNDOFF, bound_exact, bound_float64
-from verifier.equivalence import LOSSY_DRIFT, SINGLE_BOUND, contract_of, is_exact, is_lossy, is_single
+from verifier.equivalence import LOSSY_DRIFT, SINGLE_BOUND, contract_of, is_exact, is_lossy, is_narrow, is_single
 from verifier.recording import Recording, Tensor
 from verifier.scenario import ADAMW_LR, SGD_LR, SGD_MOMENTUM
 
 ADAMW_EPS = 1e-8  # torch's own, which the loop does not change
+NARROW_BOUND = 0.25  # of the largest movement: gradients of another batch in bfloat16 come to a few hundredths
 ROUNDINGS = 1e-12  # of float64, in the dozen operations of a step, relative to the largest weight
 
 
@@ -30,6 +31,9 @@ def weight_bound(recording: Recording, step: int, name: str, expected: Tensor) -
         roundoff = max(UNIT_ROUNDOFF["float32"], UNIT_ROUNDOFF[expected.dtype])
         moved = _moved(recording, step, name, expected.values)
         return SINGLE_BOUND * moved + 4 * (step + 1) * roundoff * largest  # of the update, four roundings a step
+    if is_narrow(recording):
+        stored = 4 * UNIT_ROUNDOFF[expected.dtype] * np.abs(expected.values)  # two numbers further on
+        return np.asarray(stored + NARROW_BOUND * _moved(recording, step, name, expected.values) + 1e-12)
     if scenario.optimizer == "adamw":
         return _adamw_bound(recording, step, name, largest)
     if contract_of(recording).get("average") == "sum":

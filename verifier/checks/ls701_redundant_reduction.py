@@ -21,7 +21,7 @@ from collections import Counter
 
 from verifier.check import Findings, check
 from verifier.packing import tag_book
-from verifier.recording import REDUCTIONS, RankRecording, Recording
+from verifier.recording import REDUCTIONS, Collective, RankRecording, Recording
 from verifier.scenario import Scenario
 from verifier.tags import TagBook
 from verifier.verdict import Failure
@@ -55,6 +55,11 @@ def redundant_reduction(recording: Recording) -> Findings:
     return findings
 
 
+def _adds(collective: Collective) -> bool:
+    """Is it a reduction of gradients? Those that look for a largest or smallest one compare replicas."""
+    return collective.op in REDUCTIONS and (collective.reduce_op or "SUM").upper() not in ("MAX", "MIN")
+
+
 def _weigh(recording: Recording, rank: RankRecording, findings: Findings) -> list[Failure]:
     """How many floating numbers each group reduces in a step, against how many there are to reduce."""
     entries = rank.notes.get("parameters", [])
@@ -62,7 +67,7 @@ def _weigh(recording: Recording, rank: RankRecording, findings: Findings) -> lis
     allowed = trainable + recording.scenario.world_size * len(entries) + 64  # padding; flags, norms and losses
     sent: Counter[tuple[int, str]] = Counter()
     for collective in rank.collectives:
-        if collective.op in REDUCTIONS and collective.step >= 0 and collective.dtype.startswith(FLOATING):
+        if _adds(collective) and collective.step >= 0 and collective.dtype.startswith(FLOATING):
             findings.comparisons += 1
             sent[collective.step, collective.group] += collective.numel
     return [
@@ -87,7 +92,7 @@ def _count(recording: Recording, rank: RankRecording, book: TagBook, findings: F
     """Segments of plain gradients, by step and group. A payload that was reduced already carries no rank's own tags."""
     seen: Counter[tuple[int, str, str, int]] = Counter()
     for collective in rank.collectives:
-        if collective.op not in REDUCTIONS or collective.payload is None or collective.step < 0:
+        if not _adds(collective) or collective.payload is None or collective.step < 0:
             continue
         for part in book.decode(collective.payload, rank.rank) or []:
             findings.comparisons += 1
