@@ -139,6 +139,23 @@ def _own_value(e: GradientEvidence) -> Cause | None:
     return None
 
 
+def _not_one_another(e: GradientEvidence) -> Cause | None:
+    """In a later step, where a rank's own gradient is not known: what the ranks hold differs, and its mean is right."""
+    if e.agreed or e.local or len(e.held) < max(e.world_size, 2):
+        return None
+    if {gradient.shape for gradient in e.held.values()} != {e.expected.shape}:
+        return None
+    if not close(np.mean([*e.held.values()], axis=0), e.expected):
+        return None
+    return Cause(
+        "not_synchronised",
+        0.85,
+        "the ranks hold different gradients, whose mean is what each of them should hold: in this step they were not "
+        "reduced",
+        "make sure that in every step every trained parameter is in some collective, new and unfrozen ones as well",
+    )
+
+
 def _another_ranks_value(e: GradientEvidence) -> Cause | None:
     for rank, local in e.local.items():
         if (rank != e.rank or e.agreed) and close(e.observed, local):
@@ -269,6 +286,7 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     _early_read,
     _written_in_flight,
     _own_value,
+    _not_one_another,
     _missing_average,
     _averaged_twice,
     over_time.accumulation_scale,

@@ -38,6 +38,7 @@ class GradientEvidence:
     previous: np.ndarray | None = None  # what this rank's optimizer saw in the step before
     weight: np.ndarray | None = None  # the parameter before this step
     neighbours: Mapping[str, Mapping[int, np.ndarray]] = field(default_factory=dict)  # others of this shape: as local
+    held: Mapping[int, np.ndarray] = field(default_factory=dict)  # what each rank holds, where ``local`` is not known
     agreed: bool = False  # every rank holds the same bits: whatever was done, it was done together
     contains: str | None = None  # tagged gradients: what was added up, by what the payloads decode to
     elsewhere: str | None = None  # and which right mean the gradient holds in place of its own

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from verifier.journal import Journal
-from verifier.scenario import DECAY, SGD_LR, SLOWER, Scenario
+from verifier.scenario import DECAY, SLOWER, Scenario
 
 OWN = "the optimizer is one of the strategy's own making, without groups: it was not asked for any"
 
@@ -23,7 +23,7 @@ def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> li
         return [parameter for _, parameter in named]
     rest = [parameter for name, parameter in named if name.endswith("bias")]
     decaying = [parameter for name, parameter in named if not name.endswith("bias")]
-    return [{"params": decaying, "weight_decay": DECAY}, {"params": rest, "lr": SGD_LR * SLOWER}]
+    return [{"params": decaying, "weight_decay": DECAY}, {"params": rest, "lr": scenario.lr * SLOWER}]
 
 
 def tell(journal: Journal, scenario: Scenario, optimizer: Any, *, own: bool) -> None:

@@ -55,6 +55,7 @@ def wrong_gradient(
             neighbours=_neighbours(recording, step, name, expected.shape),
             contains=_contents(recording, rank.rank, step, name, difference),
             elsewhere=elsewhere(recording, name, observed),
+            held=_held(recording, step, name),
             agreed=_agreed(recording, step, name),
         )
     )
@@ -79,6 +80,12 @@ def _neighbours(recording: Recording, step: int, name: str, shape: tuple[int, ..
         return {}
     found = {other: local_gradients(recording, step, other) for other in recording.parameter_names if other != name}
     return {other: local for other, local in found.items() if all(g.shape == shape for g in local.values())}
+
+
+def _held(recording: Recording, step: int, name: str) -> dict[int, np.ndarray]:
+    """What each rank's optimizer finds, in a step of which the single process has not computed the ranks' shares."""
+    found = {} if step == 0 else {rank.rank: _values(rank, "gradient", step, name) for rank in recording.ranks}
+    return {rank: values for rank, values in found.items() if values is not None}
 
 
 def _agreed(recording: Recording, step: int, name: str) -> bool:

@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
+
 from verifier import equivalence
 from verifier.check import Findings
+from verifier.comparison import compare
 from verifier.equivalence import contract_of, is_exact, is_narrow, is_single, is_wide, local_gradients
 from verifier.recording import REDUCTIONS, Recording
 from verifier.updates import compare_weights, not_judged
@@ -73,12 +76,13 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
     other ranks hold is of no account. The weights tell: but for narrow dtypes they are held to the single
     process. There, and where gradients are tagged, it must be enough that all ranks came to the same weights.
     So it is with a parameter server, which need not say that it is one: where a rank has the right gradient, and all
-    have the right weights, the others got them from it.
+    have the right weights, the others got them from it. And an optimizer of its own may divide a sum where it updates.
     """
     sharded, own = contract_of(recording).get("sharded"), all(_own_gradient(recording, f) for f in failures)
     wrong = Counter(failure.parameter for failure in failures)
     somewhere_right = all(number < recording.scenario.world_size for number in wrong.values())
-    if not (sharded or own or somewhere_right):
+    summed = _is_sgd_of_its_own(recording) and all(_is_a_sum(recording, failure) for failure in failures)
+    if not (sharded or own or somewhere_right or summed):
         return None
     if own and not any(rank.named("weight", 0) for rank in recording.ranks):
         return "no rank came to the end of the optimizer's step, which may reduce gradients itself"
@@ -95,7 +99,7 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
         return None  # alike, and wrong
     may_rest = hidden or _has_own_rule(recording)  # a small step may be lost in rounding
     alike = all(_same_weights(recording, name, may_rest=bool(may_rest)) for name in wrong if name is not None)
-    return OUT_OF_SIGHT if alike and (own or somewhere_right) else None
+    return OUT_OF_SIGHT if alike and (own or somewhere_right or summed) else None
 
 
 def bounds_weights(recording: Recording) -> bool:
@@ -119,6 +123,20 @@ def _reduces_inside_the_step(recording: Recording) -> bool:
     trained = sum(entry["numel"] for entry in recording.ranks[0].notes.get("parameters", []))
     first = [[c for c in r.collectives if c.step == 0 and c.phase == "step"] for r in recording.ranks]
     return all(sum(c.numel for c in issued if c.op in REDUCTIONS) >= trained > 0 for issued in first)
+
+
+def _is_a_sum(recording: Recording, failure: Failure) -> bool:
+    """Is what ``failure`` found wrong the mean that there should be, but for a division by the number of ranks?"""
+    rank, step, name = failure.rank, failure.step, failure.parameter
+    if recording.reference is None or rank is None or step is None or name is None:
+        return False
+    expected = recording.reference.tensor("gradient", step, name)
+    observed = recording.ranks[rank].tensor("gradient", step, name)
+    if expected is None or observed is None or expected.values is None or observed.values is None:
+        return False
+    wanted = equivalence.expect(recording, step, name, expected)
+    mean = observed.values.astype(np.result_type(observed.values, np.float64)) / recording.scenario.world_size
+    return wanted is not None and compare(mean, wanted.values, wanted.bound).equal
 
 
 def _own_gradient(recording: Recording, failure: Failure) -> bool:

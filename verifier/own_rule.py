@@ -2,7 +2,8 @@
 
 Special here: what the ranks noted of an optimizer's class leaves open whether it only does what was asked for in other
 words, as many sharded ones do. The first step's weights tell; if they are the single process's, nothing is different.
-And SGD that forgets the decay or the rates of groups that were asked for is no rule of its own: its steps tell.
+And SGD or AdamW that forgets the decay or the rates of groups that were asked for is no rule of its own: its steps
+tell. AdamW that decays nothing is one, though: Adam.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from verifier.alone import NEVER_MOVES, has_own_rule, moves
 from verifier.equivalence import blocked_reference, contract_of, is_exact, is_wide
 from verifier.inside_step import SHOWN_ALONE
 from verifier.recording import RankRecording, Recording
-from verifier.scenario import DECAY, SGD_LR, SLOWER, Scenario
+from verifier.scenario import DECAY, SLOWER, Scenario
 from verifier.updates import compare_with_reference
+from verifier.weight_bounds import ADAMW_EPS, weight_bound
 
+ADAMW_DECAY = 0.01  # torch's own, where none is asked for
 READ_BY = frozenset({"LS202", "LS504"})
 
 
@@ -51,18 +54,21 @@ def _differs_at_once(recording: Recording) -> bool:
 
 
 def _forgets(recording: Recording) -> bool:
-    """Is every rank's first step SGD's, but for a decay that is left out or everybody's, or another group's rate?"""
+    """Is every rank's first step SGD's or AdamW's, but for a decay that is left out or everybody's, or another group's
+    rate?
+    """
     scenario = recording.scenario
-    rates = [SGD_LR, SGD_LR * SLOWER] if scenario.groups else [SGD_LR]
-    decays = [0.0, DECAY if scenario.groups else scenario.weight_decay]
-    if scenario.optimizer != "sgd" or not any(decays):
+    rates = [scenario.lr, scenario.lr * SLOWER] if scenario.groups else [scenario.lr]
+    asked = DECAY if scenario.groups else scenario.weight_decay
+    if not asked:
         return False
+    decays = [0.0, asked] if scenario.optimizer == "sgd" else [ADAMW_DECAY, asked]
     ways = [(lr, decay) for lr in rates for decay in decays]
     return all(_stepped(recording, rank, name, ways) for name in recording.parameter_names for rank in recording.ranks)
 
 
 def _stepped(recording: Recording, rank: RankRecording, name: str, ways: Sequence[tuple[float, float]]) -> bool:
-    """Did SGD's first step move ``name`` in one of ``ways``, rates and decays? So it did where it has no gradient."""
+    """Did a first step move ``name`` in one of ``ways``, rates and decays? So it did where it has no gradient."""
     assert recording.reference is not None
     gradient, start = recording.reference.tensor("gradient", 0, name), recording.ranks[0].tensor("weight", -1, name)
     after = rank.tensor("weight", 0, name)
@@ -72,11 +78,15 @@ def _stepped(recording: Recording, rank: RankRecording, name: str, ways: Sequenc
     if len(found) < 3 or len({values.shape for values in found}) > 1:
         return False
     slope, begun, came_to = found
-    few = (
+    few: np.ndarray | float = (
         4
         * np.finfo(came_to.dtype).eps
         * max(float(np.abs(begun).max(initial=0.0)), float(np.abs(slope).max(initial=0.0)))
     )
+    if recording.scenario.optimizer == "adamw":
+        expected = recording.reference.tensor("weight", 0, name)
+        few = few if expected is None else weight_bound(recording, 0, name, expected)
+        slope = slope / (np.abs(slope) + ADAMW_EPS)  # of moments whose bias is corrected, this is left in a first step
     return any(bool((np.abs(begun - lr * (slope + decay * begun) - came_to) <= few).all()) for lr, decay in ways)
 
 

@@ -34,9 +34,8 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
     model = workload.model(None)
     describe(journal, model, workload)
     tags = attach_tags(scenario, model, None) if scenario.tagged else None
-    parameters = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-    cls, options = workload.optimizer()
-    optimizer = cls(grouped(scenario, parameters), **options)
+    parameters, optimizer = _optimized(scenario, workload, model)
+    workload.begin(model)
     model.train(not scenario.eval_mode)
     for step in range(min(scenario.num_steps, max(scenario.keep_steps, 1))):
         if step == 0:
@@ -56,12 +55,23 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
         reschedule(optimizer, scenario, step)
         if step == scenario.change_after:
             workload.change(model)
+            if scenario.change == "replace":
+                parameters, optimizer = _optimized(scenario, workload, model)
         if step == scenario.evaluate_after:
             evaluate_alone(scenario, workload, model, journal, step)
     if scenario.uneven:
         _last_uneven_step(scenario, workload, model, optimizer)
         _record(journal, "final", scenario.num_steps, parameters)
     return journal.outcome("completed")
+
+
+def _optimized(
+    scenario: Scenario, workload: Workload, model: nn.Module
+) -> tuple[list[tuple[str, nn.Parameter]], torch.optim.Optimizer]:
+    """What is trained, and a new optimizer that has it."""
+    parameters = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    cls, options = workload.optimizer()
+    return parameters, cls(grouped(scenario, parameters), **options)
 
 
 def _last_uneven_step(
@@ -152,6 +162,12 @@ def attach_tags(scenario: Scenario, model: nn.Module, rank: int | None) -> Tags:
     return tags
 
 
+def overflow(model: nn.Module) -> None:
+    """Have the gradient of one parameter come out infinite, before any wrapper's hook sees it."""
+    largest = max((p for p in model.parameters() if p.requires_grad), key=nn.Parameter.numel)
+    largest.register_hook(lambda gradient: torch.full_like(gradient, float("inf")))
+
+
 def casting(scenario: Scenario) -> AbstractContextManager[None]:
     """What a loop puts around a forward: autocast, where the scenario asks for it. Backward runs outside of it."""
     return torch.autocast(scenario.device, torch.bfloat16) if scenario.autocast else nullcontext()
@@ -185,7 +201,7 @@ def describe(journal: Journal, model: nn.Module, workload: Workload) -> list[str
     journal.note("parameters", entries)
     frozen = [n for n, p in model.named_parameters() if not p.requires_grad]
     journal.note("frozen", frozen)
-    exact = workload.exact or workload.scenario.tagged
+    exact = (workload.exact and workload.scenario.optimizer == "sgd") or workload.scenario.tagged
     journal.note("arithmetic", "exact" if exact else "rounded")
     journal.note("started", time.monotonic())
     return frozen

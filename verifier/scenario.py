@@ -66,12 +66,14 @@ class Scenario(BaseModel):
     new_lr_after: Steps = Field((), description="after these steps the learning rate changes in param_groups")
     new_momentum_after: int | None = Field(None, description="after this step momentum changes in param_groups")
     change_after: int | None = Field(None, description="after this step the model is changed under the wrapper")
+    change: Literal["freeze", "unfreeze", "replace"] = Field("freeze", description="what happens to a layer then")
 
     # Where ranks may differ.
     same_start: bool = Field(True, description="replicas are built equal; false: each rank draws its own weights")
     uneven: bool = Field(False, description="odd ranks have one step more; all train inside the wrapper's join()")
     alone_for: int | None = Field(None, ge=1, description="one rank by itself takes the samples of this many ranks")
     loss_times: int = Field(1, ge=1, description="the loss is multiplied by this, where that rank stands for a sum")
+    overflow: bool = Field(False, description="on the last rank the gradient of one parameter is infinite")
     own_interpreters: bool = Field(False, description="each rank is a Python of its own, as under torchrun, not a fork")
     same_registration: bool = Field(True, description="false: some ranks register equal parameters in another order")
 
@@ -100,6 +102,11 @@ class Scenario(BaseModel):
     def samples_per_step(self) -> int:
         """The large batch: what the single process takes in one step."""
         return self.world_size * self.num_micro_batches * self.samples_per_micro_batch
+
+    @property
+    def lr(self) -> float:
+        """The learning rate that the loop asks for."""
+        return ADAMW_LR if self.optimizer == "adamw" else SGD_LR
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ from verifier.late_weights import LateWeights
 from verifier.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
 from verifier.loss_scale import LossScale
 from verifier.observer import Observer
-from verifier.reference import attach_tags, casting, describe, seed_streams, seed_torch
+from verifier.reference import attach_tags, casting, describe, overflow, seed_streams, seed_torch
 from verifier.resuming import resume
 from verifier.scenario import Scenario
 from verifier.scheduling import reschedule
@@ -51,7 +51,10 @@ class Subject:
         self.model = self.workload.model(rank)
         self.loss_scale = LossScale(journal, scenario.world_size, self._loss_scaled)
         self.tags = attach_tags(scenario, self.model, rank) if scenario.tagged else None
+        if scenario.overflow and rank == scenario.world_size - 1:
+            overflow(self.model)
         self.frozen_names = describe(journal, self.model, self.workload)
+        self.workload.begin(self.model)
         if not scenario.same_start:
             for name, parameter in self.model.named_parameters():
                 journal.tensor("built", -1, name, parameter, keep=True)
@@ -103,8 +106,7 @@ class Subject:
                 self.journal.note("not_claimed", reason)
                 return False
             if step == self.scenario.change_after:
-                self.late.changed()
-                self.workload.change(self.model)
+                self._change()
             if step == self.scenario.evaluate_after:
                 evaluate(self, step)
         self.late.last(step)
@@ -124,10 +126,20 @@ class Subject:
             self.journal.tensor("final", self.scenario.num_steps, name, parameter, keep=True)
         return True
 
+    def _change(self) -> None:
+        """Change the model under the wrapper. Who has another layer then needs an optimizer that has it as well."""
+        self.late.changed()
+        self.workload.change(self.model)
+        if self.scenario.change == "replace":
+            self.take_over(self.driver)
+
     def take_over(self, driver: Driver) -> None:
         """Train through ``driver`` from here on, with an optimizer of its own."""
         self.driver = driver
-        self.parameters = [(n, p) for n, p in driver.named_parameters() if p.requires_grad]
+        later = self.scenario.change == "unfreeze"
+        self.parameters = [
+            (n, p) for n, p in driver.named_parameters() if p.requires_grad or (later and n not in self.frozen_names)
+        ]
         self.frozen = [(n, p) for n, p in driver.named_parameters() if n in self.frozen_names]
         self.late = LateWeights(self)
         cls, options = self.workload.optimizer()

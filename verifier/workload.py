@@ -51,6 +51,9 @@ class Workload(ABC):
             return torch.optim.AdamW, {"lr": ADAMW_LR, **decay}
         return torch.optim.SGD, {"lr": SGD_LR, "momentum": SGD_MOMENTUM, **decay}
 
+    def begin(self, model: nn.Module) -> None:
+        """What is done to the bare model before it is wrapped: what will be unfrozen later is frozen."""
+
     def change(self, model: nn.Module) -> None:
         """What ``change_after`` does to the bare model under the wrapper; the single process does the same."""
         raise NotImplementedError(f"workload {self.scenario.workload} has no change")

@@ -13,7 +13,7 @@ from torch import nn
 from ddp_core import Contract
 
 TRIPS = {"LS101", "LS201"}
-CAUSE = "replicas_diverged"
+CAUSE = "not_synchronised"
 CONTRACT = Contract(disclaims={"sparse_gradients"})
 
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from ddp_core import Contract, Driver
 
 TRIPS = {"LS101", "LS201"}
-CAUSE = "replicas_diverged"
+CAUSE = "not_synchronised"
 CONTRACT = Contract(sync_buffers=False, disclaims={"sparse_gradients"})
 
 

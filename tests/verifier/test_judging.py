@@ -205,6 +205,21 @@ def test_causes_in_time():
     assert cause(right * 1.5, previous=right) == "rescaled", "which of them it is cannot be told apart: the simpler one"
 
 
+def test_in_a_later_step_different_gradients_with_the_right_mean_were_not_reduced():
+    right = np.array([1.0, -2.0, 3.0])
+    held = {rank: right + offset for rank, offset in enumerate((5, -7, 1, 1))}
+
+    def cause(**fields):
+        found = diagnose(evidence(held[1], right, **{"held": held, **fields}))
+        return found and found.name
+
+    assert cause() == "not_synchronised"
+    assert cause(held={**held, 3: right + 2}) is None, "their mean is another"
+    assert cause(held={0: right + 7, 1: right - 7}) is None, "what the other ranks hold is not known"
+    assert cause(agreed=True) is None
+    assert cause(local={0: right - 1, 1: right - 3}) is None, "where own gradients are known, they tell"
+
+
 def test_causes():
     right = np.array([1.0, -2.0, 3.0])
     locals_ = {0: right + 5, 1: right - 7}

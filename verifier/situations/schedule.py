@@ -10,6 +10,7 @@ from verifier.situation import Situation
 
 SITUATION = Situation(
     since="standard",
-    workload="exact",
+    workload="llama",
+    samples_per_micro_batch=2,
     fields={"num_steps": 2, "new_lr_after": (0,), "small_buckets": True, "needs": ("float64",)},
 )

@@ -69,9 +69,24 @@ class Exact(Workload):
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (output * target).sum() * self.scenario.world_size / len(target)
 
+    def begin(self, model: nn.Module) -> None:
+        if self.scenario.change == "unfreeze":
+            model.get_submodule("odd").requires_grad_(False)
+
     def change(self, model: nn.Module) -> None:
-        """Freeze what was trained so far."""
-        model.get_submodule("odd").requires_grad_(False)
+        """Freeze what was trained so far, train what was frozen, or put a new layer in an old one's place."""
+        if self.scenario.change == "replace":
+            model.odd = _turned_round(model.get_submodule("odd"))
+        else:
+            model.get_submodule("odd").requires_grad_(self.scenario.change == "unfreeze")
+
+
+def _turned_round(layer: nn.Module) -> nn.Linear:
+    """Another layer, whose weights are those of ``layer`` with the other sign: equal on all ranks if those are."""
+    weight = -layer.get_parameter("weight").detach()
+    new = nn.Linear(weight.shape[1], weight.shape[0], bias=False, dtype=weight.dtype)
+    new.weight = nn.Parameter(weight)
+    return new
 
 
 WORKLOAD = Exact

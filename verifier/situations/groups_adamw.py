@@ -1,0 +1,22 @@
+"""Groups under AdamW: two groups of parameters that decay and learn at rates of their own, and a rate that falls.
+
+An optimizer of the strategy's own that keeps one rate for all, as flat and sharded ones do, loses what the groups say.
+Not tried where an engine, or a ``Driver``, makes an optimizer by itself that has no groups.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="llama",
+    samples_per_micro_batch=2,
+    fields={
+        "num_steps": 3,
+        "optimizer": "adamw",
+        "groups": True,
+        "new_lr_after": (0,),
+        "needs": ("parameter_groups", "float64"),
+    },
+)

@@ -1,0 +1,18 @@
+"""Huge: three branches of 26 MB each: every tensor is larger than a bucket of the usual 25 MB.
+
+Who fills buckets up to a cap has to do something with what is over it by itself.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="thorough",
+    order=81,
+    workload="branches",
+    samples_per_micro_batch=1,
+    repeat=False,
+    most_ranks=4,
+    fields={"tagged": True, "depth": 3, "width": 1810, "needs": ("float64",)},
+)

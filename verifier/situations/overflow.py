@@ -1,0 +1,20 @@
+"""Overflow: on the last rank one gradient is infinite, as after a spike in its data. All have to come to the same.
+
+A sum with infinity in it is infinite on every rank. Whoever looks before the sum, and leaves out the step, or what is
+not finite, has to do that on every rank or on none.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="exact",
+    fields={
+        "overflow": True,
+        "small_buckets": True,
+        "needs": ("non_finite_gradients",),
+        "judged_by": ("LS101", "LS601"),
+    },
+)
