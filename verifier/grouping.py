@@ -1,7 +1,8 @@
 """What an optimizer is made from: parameters, or groups of them with options of their own.
 
 Special here: the groups are those that most scripts make, weights with decay, and the rest without; and each learns at
-a rate of its own. Who shards or flattens parameters may lose sight of whose is whose.
+a rate of its own. Who shards or flattens parameters may lose sight of whose is whose. No decay is asked for as well:
+AdamW's default is another in torch than elsewhere.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> li
         return [parameter for _, parameter in named]
     rest = [parameter for name, parameter in named if name.endswith("bias")]
     decaying = [parameter for name, parameter in named if not name.endswith("bias")]
-    return [{"params": decaying, "weight_decay": DECAY}, {"params": rest, "lr": scenario.lr * SLOWER}]
+    return [
+        {"params": decaying, "weight_decay": DECAY},
+        {"params": rest, "lr": scenario.lr * SLOWER, "weight_decay": 0.0},
+    ]
 
 
 def tell(journal: Journal, scenario: Scenario, optimizer: Any, *, own: bool) -> None:

@@ -22,6 +22,7 @@ from verifier import fault as faults
 from verifier import grouping, update_rule
 from verifier import workload as workloads
 from verifier.arguments import filled
+from verifier.changing import change, trained
 from verifier.evaluating import evaluate, stay_in_evaluation_mode
 from verifier.journal import Journal, rng_digest
 from verifier.late_weights import LateWeights
@@ -106,7 +107,7 @@ class Subject:
                 self.journal.note("not_claimed", reason)
                 return False
             if step == self.scenario.change_after:
-                self._change()
+                change(self)
             if step == self.scenario.evaluate_after:
                 evaluate(self, step)
         self.late.last(step)
@@ -126,20 +127,10 @@ class Subject:
             self.journal.tensor("final", self.scenario.num_steps, name, parameter, keep=True)
         return True
 
-    def _change(self) -> None:
-        """Change the model under the wrapper. Who has another layer then needs an optimizer that has it as well."""
-        self.late.changed()
-        self.workload.change(self.model)
-        if self.scenario.change == "replace":
-            self.take_over(self.driver)
-
     def take_over(self, driver: Driver) -> None:
         """Train through ``driver`` from here on, with an optimizer of its own."""
         self.driver = driver
-        later = self.scenario.change == "unfreeze"
-        self.parameters = [
-            (n, p) for n, p in driver.named_parameters() if p.requires_grad or (later and n not in self.frozen_names)
-        ]
+        self.parameters = trained(self.scenario, driver.named_parameters(), self.frozen_names)
         self.frozen = [(n, p) for n, p in driver.named_parameters() if n in self.frozen_names]
         self.late = LateWeights(self)
         cls, options = self.workload.optimizer()

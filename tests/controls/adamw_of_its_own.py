@@ -19,7 +19,7 @@ class OwnAdamW(torch.optim.Optimizer):
         for number, (parameter, group) in enumerate(with_options):
             owner = number % dist.get_world_size()
             if owner == dist.get_rank() and parameter.grad is not None:
-                self.update(parameter, group["lr"], group.get("weight_decay", 0.01))
+                self.update(parameter, group["lr"], group.get("weight_decay", 0.0))
             whole = parameter.data.contiguous()
             dist.broadcast(whole, owner)
             parameter.data.copy_(whole)
