@@ -32,6 +32,7 @@ NEVER_MOVES = "never_moves"  # a note that judging makes: an own rule moves no w
 LONGEST_REST = 2  # steps of a warm-up that starts at a rate of 0
 NOT_FINITE_HERE = "weights have become NaN or infinite by a rule that is the strategy's own: this tells nothing"
 AT_REST_HERE = "no weight moved in {num_steps} steps: the optimizer may hold other tensors"
+RESTED_HERE = "the weights of {name} moved in none of {num_steps} steps, though it has a gradient, and others moved"
 AT_REST = "no weight moved in {num_steps} steps, on one rank either: the optimizer may hold other tensors"
 
 
@@ -86,10 +87,15 @@ def nothing_shown(recording: Recording, steps: range) -> str | None:
         if any(tensor.values is not None and not np.isfinite(tensor.values).all() for tensor in after):
             return NOT_FINITE_HERE
     trained = [name for name in names if _num_due(recording, name, steps, steps)]
+    moving = _moving(recording, recording.ranks[0], trained, steps)
     long_enough = len(steps) > LONGEST_REST or bool(recording.ranks[0].notes.get(NEVER_MOVES))
-    if long_enough and trained and not _moving(recording, recording.ranks[0], trained, steps):
+    if long_enough and trained and not moving:
         return AT_REST_HERE.format(num_steps=len(steps))
-    return None
+    if len(moving) <= LONGEST_REST:  # votes that tie, say, let a weight rest as well
+        return None
+    due = (name for name in trained if _num_due(recording, name, steps, moving))
+    rested = next((name for name in due if not _moving(recording, recording.ranks[0], [name], steps)), None)
+    return rested and RESTED_HERE.format(name=rested, num_steps=len(steps))
 
 
 def moves(recording: Recording) -> bool:
@@ -100,14 +106,6 @@ def moves(recording: Recording) -> bool:
             if name in held and held[name].shape == after.shape and held[name].digest != after.digest:
                 return True
     return False
-
-
-def never_moved(recording: Recording, steps: range) -> list[Failure]:
-    """The same, of a rule that is compared with nothing: what rests on rank 0 while others move."""
-    names, first = recording.parameter_names, recording.ranks[0]
-    moving = _moving(recording, first, names, steps) if len(steps) > 1 else []
-    rested = [name for name in names if not _moving(recording, first, [name], steps)]
-    return _never_stepped(recording, [name for name in rested if _num_due(recording, name, steps, moving)], steps)
 
 
 def _judge_rested(recording: Recording, alone: RankRecording, steps: range, findings: Findings) -> None:
@@ -150,7 +148,6 @@ def _num_due(recording: Recording, name: str, steps: range, moving: Sequence[int
 
 
 def _never_stepped(recording: Recording, names: Sequence[str], steps: range) -> list[Failure]:
-    elsewhere = ", nor do they on one rank" if recording.alone is not None else ""
     return [
         Failure(
             scenario=recording.scenario.name,
@@ -159,7 +156,7 @@ def _never_stepped(recording: Recording, names: Sequence[str], steps: range) -> 
             parameter=name,
             cause="not_stepped",
             confidence=0.7,
-            explanation=f"the weights of {name} moved in none of {len(steps)} steps{elsewhere}, though "
+            explanation=f"the weights of {name} moved in none of {len(steps)} steps, nor do they on one rank, though "
             "it has a gradient, and other parameters move",
             hint="hand the optimizer every parameter that is trained, or set requires_grad to False",
         )

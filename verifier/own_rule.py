@@ -8,12 +8,13 @@ tell. AdamW that decays nothing is one, though: Adam.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from verifier.alone import NEVER_MOVES, has_own_rule, moves
 from verifier.equivalence import blocked_reference, contract_of, is_exact, is_wide
+from verifier.grouping import asked_of
 from verifier.inside_step import SHOWN_ALONE
 from verifier.recording import RankRecording, Recording
 from verifier.scenario import DECAY, SLOWER, Scenario
@@ -21,6 +22,7 @@ from verifier.updates import compare_with_reference
 from verifier.weight_bounds import ADAMW_EPS, weight_bound
 
 ADAMW_DECAY = 0.01  # torch's own, where none is asked for
+Direction = Callable[[np.ndarray], np.ndarray]
 READ_BY = frozenset({"LS202", "LS504"})
 
 
@@ -64,10 +66,27 @@ def _forgets(recording: Recording) -> bool:
         return False
     decays = [0.0, asked] if scenario.optimizer == "sgd" else [ADAMW_DECAY, asked]
     ways = [(lr, decay) for lr in rates for decay in decays]
-    return all(_stepped(recording, rank, name, ways) for name in recording.parameter_names for rank in recording.ranks)
+    parts = [(rank, name) for name in recording.parameter_names for rank in recording.ranks]
+    for direction in _DIRECTIONS[scenario.optimizer]:
+        if all(_stepped(recording, rank, name, direction, ways) for rank, name in parts):
+            as_asked = {name: [asked_of(scenario, name)] for _, name in parts}
+            return not all(_stepped(recording, rank, name, direction, as_asked[name]) for rank, name in parts)
+    return False
 
 
-def _stepped(recording: Recording, rank: RankRecording, name: str, ways: Sequence[tuple[float, float]]) -> bool:
+_DIRECTIONS: dict[str, list[Direction]] = {
+    "sgd": [lambda gradient: gradient],
+    "adamw": [  # what is left of moments whose bias is corrected; epsilon stands in one of three places
+        lambda gradient: gradient / (np.abs(gradient) + ADAMW_EPS),
+        lambda gradient: gradient / (np.abs(gradient) + ADAMW_EPS / np.sqrt(1 - 0.999)),
+        lambda gradient: gradient / np.sqrt(np.abs(gradient) ** 2 + ADAMW_EPS),
+    ],
+}
+
+
+def _stepped(
+    recording: Recording, rank: RankRecording, name: str, direction: Direction, ways: Sequence[tuple[float, float]]
+) -> bool:
     """Did a first step move ``name`` in one of ``ways``, rates and decays? So it did where it has no gradient."""
     assert recording.reference is not None
     gradient, start = recording.reference.tensor("gradient", 0, name), recording.ranks[0].tensor("weight", -1, name)
@@ -86,7 +105,7 @@ def _stepped(recording: Recording, rank: RankRecording, name: str, ways: Sequenc
     if recording.scenario.optimizer == "adamw":
         expected = recording.reference.tensor("weight", 0, name)
         few = few if expected is None else weight_bound(recording, 0, name, expected)
-        slope = slope / (np.abs(slope) + ADAMW_EPS)  # of moments whose bias is corrected, this is left in a first step
+    slope = direction(slope)
     return any(bool((np.abs(begun - lr * (slope + decay * begun) - came_to) <= few).all()) for lr, decay in ways)
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tests.kill_matrix.population import Subject, everybody
+from tests.kill_matrix.rounds import code_digest, with_rounds
 from tests.kill_matrix.running import Trial, keep, kept, try_subject
 from tests.kill_matrix.table import page, summary
 from verifier import engine
@@ -50,6 +51,7 @@ def main() -> int:
     )
     parser.add_argument("--keep", type=Path, help="write trials here, and do not repeat those that are there already")
     parser.add_argument("--write", type=Path, help="write the table here")
+    parser.add_argument("--rounds", type=Path, metavar="PAGE", help="add a line for each whole round to this page")
     words = parser.parse_args()
     chosen = [
         subject
@@ -69,7 +71,7 @@ def main() -> int:
     rounds = [(sizes[0], words.seed, words.delay)]
     if words.repeat > 1:
         rounds = [(sizes[n % len(sizes)], words.seed + n, DELAY_MS * (n % 2)) for n in range(words.repeat)]
-    begun = time.monotonic()
+    begun, code = time.monotonic(), code_digest()
     share = words.share
     work = [(subject, *how) for n, how in enumerate(rounds) for subject in chosen[n % share :: share]]
     with ExitStack() as stack, ThreadPoolExecutor(words.jobs) as pool:
@@ -81,6 +83,9 @@ def main() -> int:
     print(f"{len(trials)} verifications in {time.monotonic() - begun:.0f} s")
     if words.write:
         write_atomically(words.write, page(trials))
+    if words.rounds:
+        before = words.rounds.read_text() if words.rounds.exists() else ""
+        write_atomically(words.rounds, with_rounds(before, trials, len(everybody()), code))
     return 0 if all(trial.as_expected for trial in trials) else 1
 
 

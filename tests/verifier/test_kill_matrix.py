@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.kill_matrix.population import Subject, controls, everybody, faults, specimens
+from tests.kill_matrix.rounds import with_rounds
 from tests.kill_matrix.running import Trial, keep, try_subject
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "kill-matrix.md"
@@ -69,6 +71,17 @@ def test_the_population_is_large_enough():
 def test_a_specimen_cites_its_source(subject):
     path = Path(__file__).parent.parent / "specimens" / f"{subject.name}.py"
     assert subject.sources or "class of mistake" in path.read_text().lower()
+
+
+def test_a_round_is_added_to_its_page_once_it_is_whole():
+    everyone = [*faults()[:2], *controls()[:1]]
+    tried = [Trial(s, 2, 7, 3.0, dict.fromkeys(s.trips, "fail") or {"LS201": "pass"}, None) for s in everyone]
+    page = with_rounds("", tried, 3, "abc")
+    assert page.endswith("| 7 | 2 | to 3 ms | 3 | 3 | 0 | 0, 0 | abc |\n")
+    assert with_rounds(page, tried, 3, "abc") == page, "it is there already"
+    assert with_rounds(page, tried[1:], 3, "abc") == page, "it is not whole"
+    wrong = [*tried[:2], replace(tried[2], cells={"LS201": "unknown"})]
+    assert with_rounds(page, wrong, 3, "def").endswith("| 7 | 2 | to 3 ms | 3 | 2 | 1 | 0, 0 | def |\n")
 
 
 def test_the_page_is_current():
