@@ -30,13 +30,6 @@ def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> li
     ]
 
 
-def asked_of(scenario: Scenario, name: str) -> tuple[float, float]:
-    """The learning rate and the decay that were asked for, in the scenario's groups or without."""
-    if not scenario.groups:
-        return scenario.lr, scenario.weight_decay
-    return (scenario.lr * SLOWER, 0.0) if name.endswith("bias") else (scenario.lr, DECAY)
-
-
 def tell(journal: Journal, scenario: Scenario, optimizer: Any, *, own: bool) -> None:
     """Note that ``optimizer`` was not asked for groups, where it is the strategy's ``own`` and has none to show."""
     if scenario.groups and own and len(getattr(optimizer, "param_groups", ())) < 2:

@@ -14,7 +14,6 @@ import numpy as np
 
 from verifier.alone import NEVER_MOVES, has_own_rule, moves
 from verifier.equivalence import blocked_reference, contract_of, is_exact, is_wide
-from verifier.grouping import asked_of
 from verifier.inside_step import SHOWN_ALONE
 from verifier.recording import RankRecording, Recording
 from verifier.scenario import DECAY, SLOWER, Scenario
@@ -69,7 +68,7 @@ def _forgets(recording: Recording) -> bool:
     parts = [(rank, name) for name in recording.parameter_names for rank in recording.ranks]
     for direction in _DIRECTIONS[scenario.optimizer]:
         if all(_stepped(recording, rank, name, direction, ways) for rank, name in parts):
-            as_asked = {name: [asked_of(scenario, name)] for _, name in parts}
+            as_asked = {name: [scenario.asked_of(name)] for _, name in parts}
             return not all(_stepped(recording, rank, name, direction, as_asked[name]) for rank, name in parts)
     return False
 

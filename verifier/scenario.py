@@ -108,6 +108,12 @@ class Scenario(BaseModel):
         """The learning rate that the loop asks for."""
         return ADAMW_LR if self.optimizer == "adamw" else SGD_LR
 
+    def asked_of(self, name: str) -> tuple[float, float]:
+        """The learning rate and the decay that ``name`` is to have, in its group or without (``grouping``)."""
+        if not self.groups:
+            return self.lr, self.weight_decay
+        return (self.lr * SLOWER, 0.0) if name.endswith("bias") else (self.lr, DECAY)
+
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "scenario.json").write_text(self.model_dump_json(indent=2), encoding="utf-8")
