@@ -1,4 +1,5 @@
-"""Were gradients averaged before they were tagged? Then tags tell nothing of how they travelled.
+"""Were gradients averaged before they were tagged? Then tags tell nothing of how they travelled. So it is with an
+infinity that is put in on one rank (``overflow``).
 
 Special here: tags are put on at the parameter, the last place on a gradient's way that is sure to exist. A strategy may
 reduce in front of it, in an autograd node between the parameter and its use; what arrives is then the same on all
@@ -10,12 +11,14 @@ from __future__ import annotations
 
 from verifier.recording import Recording
 
-REASON = "gradients are the same on all ranks when they arrive at the parameters, where tags are put on: see the others"
+REASON = (
+    "gradients are the same on all ranks when they arrive at the parameters, where tags (or an infinity) are put on"
+)
 
 
 def tagged_too_late(recording: Recording) -> str | None:
     """Why this recording's tags say nothing; None: they may, or there are none."""
-    if not recording.scenario.tagged or recording.scenario.world_size == 1:
+    if not (recording.scenario.tagged or recording.scenario.overflow) or recording.scenario.world_size == 1:
         return None
     arrived = [rank.notes.get("arrived", {}) for rank in recording.ranks]  # digests by parameter, without those of 0
     shared = set(arrived[0]).intersection(*arrived[1:])

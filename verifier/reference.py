@@ -162,12 +162,6 @@ def attach_tags(scenario: Scenario, model: nn.Module, rank: int | None) -> Tags:
     return tags
 
 
-def overflow(model: nn.Module) -> None:
-    """Have the gradient of one parameter come out infinite, before any wrapper's hook sees it."""
-    largest = max((p for p in model.parameters() if p.requires_grad), key=nn.Parameter.numel)
-    largest.register_hook(lambda gradient: torch.full_like(gradient, float("inf")))
-
-
 def casting(scenario: Scenario) -> AbstractContextManager[None]:
     """What a loop puts around a forward: autocast, where the scenario asks for it. Backward runs outside of it."""
     return torch.autocast(scenario.device, torch.bfloat16) if scenario.autocast else nullcontext()

@@ -29,7 +29,8 @@ from verifier.late_weights import LateWeights
 from verifier.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
 from verifier.loss_scale import LossScale
 from verifier.observer import Observer
-from verifier.reference import attach_tags, casting, describe, overflow, seed_streams, seed_torch
+from verifier.overflow import overflow
+from verifier.reference import attach_tags, casting, describe, seed_streams, seed_torch
 from verifier.resuming import resume
 from verifier.scenario import Scenario
 from verifier.scheduling import reschedule
@@ -52,8 +53,8 @@ class Subject:
         self.model = self.workload.model(rank)
         self.loss_scale = LossScale(journal, scenario.world_size, self._loss_scaled)
         self.tags = attach_tags(scenario, self.model, rank) if scenario.tagged else None
-        if scenario.overflow and rank == scenario.world_size - 1:
-            overflow(self.model)
+        last = rank == scenario.world_size - 1
+        self.arrived = overflow(self.model, here=last) if scenario.overflow else None
         self.frozen_names = describe(journal, self.model, self.workload)
         self.workload.begin(self.model)
         if not scenario.same_start:
@@ -84,6 +85,8 @@ class Subject:
         if self.tags is not None:
             self.journal.note("tags_fired", self.tags.num_fired > 0)
             self.journal.note("arrived", self.tags.arrived)
+        if self.arrived is not None:
+            self.journal.note("arrived", self.arrived)
         if self.scenario.evaluate:
             self.journal.note("evaluation", self.workload.evaluate(self.model))
 

@@ -5,7 +5,8 @@
     python -m tests.kill_matrix --repeat 20                     seeds 0 to 19, world sizes 2, 3 and 4 in turn, every
                                                                 second time with the observer's delays
     python -m tests.kill_matrix --repeat 21 --share 7           the same, a seventh of all in each round, in turn
-    python -m tests.kill_matrix --repeat 20 --keep FOLDER       goes on where it was broken off
+    python -m tests.kill_matrix --repeat 20 --keep FOLDER       goes on where it was broken off; a FOLDER for each code
+    python -m tests.kill_matrix ... --rounds docs/repetitions.md   adds a line for each round that is whole
 
 Exit code 0: all as expected.
 """
