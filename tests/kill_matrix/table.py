@@ -18,6 +18,8 @@ every check, in profile `standard` on {world_size} ranks, and must be caught by 
 control is right and must trip nothing. **x** fails, ? unknown (where an earlier failure leaves nothing to compare, or
 ranks did not come to their end), - not claimed or refused, empty: passes.
 
+Repeated with other seeds: [the rounds that were seen whole](repetitions.md).
+
 What the rows expect was corrected where a report showed the file to be wrong, so these counts hold a state, and are no
 measurement of how often a cause is named rightly.
 
