@@ -69,6 +69,23 @@ def update(self, p, group, state):
 
 Own.update = update
 """
+ADAMW = """
+def update(self, p, group, state):
+    state["n"], asked = state.get("n", 0) + 1, ASKED
+    state["m"] = 0.9 * state.get("m", 0.0) + 0.1 * p.grad
+    state["v"] = 0.999 * state.get("v", 0.0) + 0.001 * p.grad**2
+    mean, square = state["m"] / (1 - 0.9 ** state["n"]), state["v"] / (1 - 0.999 ** state["n"])
+    p.mul_(1 - asked["lr"] * asked.get("weight_decay", 0.01)).sub_(mean / (square + 1e-8).sqrt(), alpha=asked["lr"])
+
+Own.update = update
+"""
+ALL_BUT_NORMS = """
+def update(self, p, group, state):
+    if p.ndim > 1:
+        p.sub_(p.grad.sign(), alpha=group["lr"])
+
+Own.update = update
+"""
 
 
 @pytest.fixture
@@ -115,3 +132,17 @@ def test_where_nothing_looks_at_the_weights_it_is_unknown(verify):
 def test_sgd_with_a_decay_that_nobody_asked_for_is_a_rule_of_its_own_however_near(verify, decay):
     report = verify(BUILT_IN_DECAY.replace("DECAY", str(decay)))
     assert report.verdict == "pass", report.summary
+
+
+@pytest.mark.parametrize(("asked", "verdict"), [("group", "pass"), ("self.param_groups[0]", "fail")])
+def test_adamw_with_its_epsilon_elsewhere_is_a_rule_of_its_own_and_may_not_forget_groups(verify, asked, verdict):
+    report = verify(ADAMW.replace("ASKED", asked), workloads=["llama"])
+    failed = {failure.scenario for check in report.checks for failure in check.failures}
+    assert (report.verdict, failed) == (verdict, {"groups_adamw"} if verdict == "fail" else set()), report.summary
+
+
+def test_a_tensor_that_rests_while_nothing_can_be_compared_is_unknown(verify):
+    report = verify(ALL_BUT_NORMS, also='}, optimizer="own", lossy="float16", supports={', workloads=["llama"])
+    assert (report.verdict, "norm.weight moved in none of" in _why(report, "LS202")) == ("unknown", True), (
+        report.summary
+    )
