@@ -29,7 +29,8 @@ def settle(recording: Recording) -> Recording:
     """``recording``, in which the note ``own_optimizer`` now says whether the rule is the strategy's own."""
     notes = recording.ranks[0].notes
     if "own_rule" in notes and "own_optimizer" not in notes:
-        if _differs_at_once(recording) and not _forgets(recording):
+        brought = "brought" in notes or moves(recording)  # an engine that never steps has no rule
+        if brought and _differs_at_once(recording) and not _forgets(recording):
             notes["own_optimizer"] = notes["own_rule"]
         elif not is_summed(recording):
             recording.alone = None

@@ -1,7 +1,8 @@
 """The single process beside the ranks: plain torch on the large batch, no strategy, no process group.
 
-Special here: it also writes down each rank's own gradient of the first step, computed on that rank's micro-batches. A
-wrong gradient is explained with them, and in narrow dtypes their mean is what a right one is held to.
+Special here: it also writes down each rank's own gradient of the first step, computed on that rank's micro-batches, and
+what its forward leaves in buffers. A wrong gradient is explained with them, and in narrow dtypes their mean is what a
+right one is held to.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
             _local_gradients(scenario, workload, model, tags, journal)
         optimizer.zero_grad(set_to_none=scenario.set_to_none or step == 0)
         *inputs, target = workload.large_batch(step)
-        with workload.watching(partial(_saw, journal, step)), casting(scenario):
+        leaving = partial(_tell, journal, "left_buffer", step) if step == 0 else None
+        with workload.watching(partial(_tell, journal, "buffer", step), leaving), casting(scenario):
             output = model(*inputs)
         loss = workload.loss(output, target) * scenario.loss_times
         loss.backward()
@@ -92,8 +94,12 @@ def _record(journal: Journal, what: str, step: int, tensors: Sequence[tuple[str,
             journal.tensor(what, step, name, tensor, keep=True)
 
 
-def _saw(journal: Journal, step: int, name: str, buffer: torch.Tensor) -> None:
-    journal.tensor("buffer", step, name, buffer, keep=True)
+def _tell(journal: Journal, what: str, step: int, name: str, buffer: torch.Tensor) -> None:
+    journal.tensor(what, step, name, buffer, keep=True)
+
+
+def _hear(name: str, buffer: torch.Tensor) -> None:
+    pass
 
 
 def _local_gradients(
@@ -110,7 +116,8 @@ def _local_gradients(
                 tags.rank = rank
             before = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
             *inputs, target = workload.micro_batch(0, micro, rank)
-            with casting(scenario):
+            leaving = partial(_tell, journal, f"left_buffer_{rank}", 0)
+            with workload.watching(_hear, leaving), casting(scenario):
                 output = model(*inputs)
             (workload.loss(output, target) / scenario.num_micro_batches).backward()
             if micro == 0 and scenario.num_micro_batches > 1:

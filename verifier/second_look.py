@@ -16,11 +16,16 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 
 @contextmanager
-def looking_again(optimizer: Any, look: Callable[..., None]) -> Iterator[None]:
-    """Call ``look(but_for=ids)`` whenever one of torch's kind begins, with the ids of parameters that are done with."""
+def looking_again(optimizer: Any, look: Callable[..., None]) -> Iterator[set[int]]:
+    """Call ``look(but_for=ids)`` whenever one of torch's kind begins, with the ids of parameters that are done with.
+
+    Yields the ids of those that have begun.
+    """
     done: set[int] = set()
+    begun: set[int] = set()
 
     def begins(inner: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        begun.add(id(inner))
         look(but_for=frozenset(done))
 
     def ended(inner: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -31,7 +36,7 @@ def looking_again(optimizer: Any, look: Callable[..., None]) -> Iterator[None]:
     if hasattr(optimizer, "_optimizer_step_pre_hooks"):  # its own come later, and may be what waits
         handles.append(optimizer.register_step_pre_hook(begins))
     try:
-        yield
+        yield begun
     finally:
         for handle in handles:
             handle.remove()

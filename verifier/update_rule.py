@@ -13,11 +13,34 @@ import torch
 from torch import nn
 
 from ddp_core.driver import Driver
+from ddp_core.drivers.engine import EngineDriver
 
 if TYPE_CHECKING:
     from verifier.worker import Subject
 
 DEPTH = 4  # how deep optimizers are looked for in what holds them: driver, wrapper, list, optimizer
+
+
+class Brought:
+    """What a strategy holds before the loop makes an optimizer: an engine may have one already, or no room for one."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._held = [getattr(driver.wrapped, "optimizer", None), *getattr(driver.wrapped, "__dict__", {}).values()]
+        self._is_engine, self._has_room = isinstance(driver, EngineDriver), hasattr(driver.wrapped, "optimizer")
+
+    def holds(self, optimizer: Any) -> bool:
+        return any(optimizer is thing for thing in self._held)
+
+    def steps_by(self, optimizer: Any, begun: set[int]) -> str | None:
+        """What an engine steps by, where the optimizer that is asked for never reached it; else None.
+
+        ``begun`` are the ids of those that have begun in the first step.
+        """
+        if not self._is_engine:
+            return None
+        if self.holds(optimizer):
+            return type(optimizer).__name__
+        return None if self._has_room or id(optimizer) in begun else "the engine's"
 
 
 def tell_at_start(subject: Subject, asked: type[torch.optim.Optimizer]) -> None:
@@ -31,11 +54,14 @@ def tell_after_step(subject: Subject, asked: Any) -> None:
     """Note what may be so, and what weights decide (``own_rule.settle``): a class of the strategy's own.
 
     ``brought``: its name. ``own_rule``: the same, where a driver of the strategy's makes the optimizer, and the class
-    that the loop asked for is nowhere in it, or not alone.
+    that the loop asked for is nowhere in it, or not alone; or where an engine steps by what it has brought along, of
+    whatever class: then nothing of what the loop asks for has reached it.
     """
     optimizer = subject.optimizer
     if not isinstance(asked, type):  # a workload may ask for a function that makes several
         return
+    if (engines := subject.brought.steps_by(optimizer, subject.begun)) is not None:
+        subject.journal.note("own_rule", engines)
     if isinstance(optimizer, asked) or another_of_torchs(optimizer, asked) is not None:
         return
     name = type(optimizer).__name__

@@ -137,12 +137,12 @@ class Subject:
         self.frozen = [(n, p) for n, p in driver.named_parameters() if n in self.frozen_names]
         self.late = LateWeights(self)
         cls, options = self.workload.optimizer()
-        engines = getattr(driver.wrapped, "optimizer", None)
+        self.brought = update_rule.Brought(driver)
         try:
             self.optimizer = driver.make_optimizer(cls, grouping.grouped(self.scenario, self.parameters), **options)
         except BaseException as error:
             raise StrategyError.of("while the optimizer was made", error) from error
-        own = self.optimizer is engines or update_rule.makes_its_own(driver)
+        own = self.brought.holds(self.optimizer) or update_rule.makes_its_own(driver)
         grouping.tell(self.journal, self.scenario, self.optimizer, own=own)
         update_rule.tell_at_start(self, cls)
 
@@ -278,7 +278,7 @@ class Subject:
 
     def _optimize(self, step: int) -> None:
         """Step; and look once more at the gradients when an optimizer begins: some synchronise in ``step()``."""
-        with looking_again(self.optimizer, partial(self.record, "gradient", step, only_if_changed=True)):
+        with looking_again(self.optimizer, partial(self.record, "gradient", step, only_if_changed=True)) as self.begun:
             self.driver.step(self.optimizer)
 
     def phase(self, phase: str, micro: int | None = None, *, quiet: bool = False) -> None:

@@ -263,3 +263,60 @@ def test_state_that_is_saved_on_no_number_of_ranks_is_no_question_of_replicas(ve
     report = verify(BESIDE_IT, profile="standard", checks=("LS202", "LS504"))
     assert report.verdict == "pass", report.summary
     assert _check(report, "LS504").comparisons > 0
+
+
+ENGINE = """
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+class wrap:
+    def __init__(self, model):
+        self.module = DistributedDataParallel(model, find_unused_parameters=True)
+        self.MADE
+
+    def __call__(self, *inputs):
+        return self.module(*inputs)
+
+    def train(self, mode=True):
+        self.module.train(mode)
+        return self
+
+    def backward(self, loss):
+        loss.backward()
+
+    def step(self):
+        self.STEPPED
+"""
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "optimizer = torch.optim.SGD(model.parameters(), 0.02)",
+        "optimizer = torch.optim.AdamW(model.parameters(), 0.003, weight_decay=0.1)",
+        "inner = torch.optim.SGD(model.parameters(), 0.02, momentum=0.5)",
+    ],
+)
+def test_an_engine_with_an_optimizer_of_its_own_is_held_to_its_own_rule(lockstep, tmp_path, made):
+    path = tmp_path / "mine.py"
+    path.write_text(ENGINE.replace("MADE", made).replace("STEPPED", made.split()[0] + ".step()"))
+    report = lockstep.verify(f"{path}:wrap", world_size=2, profile="standard", checks=("LS202",), out=tmp_path / "out")
+    assert report.verdict == "pass", report.summary
+    assert _check(report, "LS202").comparisons > 200
+
+
+@pytest.mark.parametrize(
+    ("made", "stepped", "cause"),
+    [
+        ("optimizer = None", 'optimizer.param_groups[0]["lr"] /= 2; self.optimizer.step()', "update_scaled"),
+        ("optimizer = None", "module.train()", "not_stepped"),  # and the loop's is not stepped, either
+        ("rate = 0.1", "module.train()", "not_stepped"),
+    ],
+)
+def test_an_engine_that_is_given_an_optimizer_or_never_steps_is_held_to_what_is_asked(
+    lockstep, tmp_path, made, stepped, cause
+):
+    path = tmp_path / "mine.py"
+    path.write_text(ENGINE.replace("MADE", made).replace("STEPPED", stepped))
+    report = lockstep.verify(f"{path}:wrap", world_size=2, checks=("LS202",), out=tmp_path / "out")
+    assert (report.verdict, _check(report, "LS202").failures[0].cause) == ("fail", cause)

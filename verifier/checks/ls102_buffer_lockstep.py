@@ -3,14 +3,17 @@
 Claim: what a forward reads (BatchNorm's running statistics, counters, means) is the same on every replica, so that a
 checkpoint and an evaluation do not depend on the rank. torch's DDP sends rank 0's at the start of each forward; a
 strategy that averages them instead, or uses synchronised BatchNorm, passes as well: what is found has to lie between
-what the ranks' forwards left before. Counters are counted as in a single process: once a step, not in an evaluation.
+what the ranks' forwards left before. What the first forward leaves is known: what it comes to on the rank's own
+samples, on all samples, or a mean of the former. Counters are counted as in a single process: once a step, not in an
+evaluation.
 
 Catches: wrappers that synchronise parameters and forget buffers; a broadcast at the start only; counters added up over
-ranks; statistics that are summed, scaled, set back or made NaN on all ranks alike; an ``eval()`` that does not reach
-the model.
+ranks; statistics that are summed, scaled, set back or made NaN on all ranks alike; a synchronised norm that keeps
+another variance than BatchNorm does; an ``eval()`` that does not reach the model.
 
 Blind to: buffers that no forward reads; a strategy that reads other ranks' values without changing the buffer; a wrong
-mean that lies between the ranks' values; buffers that are left alone in evaluation mode alone.
+mean that lies between the ranks' values; statistics that go wrong after the first forward; buffers that are left alone
+in evaluation mode alone.
 
 Seen in the wild: huggingface/pytorch-image-models#110, open-mmlab/mmdetection#4582, pytorch/pytorch#13711: evaluation
 differs from rank to rank, and the checkpoint holds one rank's statistics.
@@ -32,6 +35,7 @@ from verifier.equivalence import contract_of
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 
+STATED = 1e-4  # of the largest number in a buffer: roundings of a norm in float32, whose bound gradients have as well
 SLACK = 1e-5  # of the larger end: a mean of W float32 numbers may be rounded past them by some 1e-7
 
 
@@ -57,7 +61,40 @@ def buffer_lockstep(recording: Recording) -> Findings:
         )
         if findings.failures:
             break
+    if not findings.failures:
+        findings.failures += _misstated(recording, findings)
     return findings
+
+
+def _misstated(recording: Recording, findings: Findings) -> list[Failure]:
+    """Floating buffers that the first forward leaves as no right one would, from whichever samples."""
+    if contract_of(recording).get("lossy") or recording.reference is None:
+        return []
+    failures = []
+    for rank in recording.ranks:
+        for name, found in rank.named("left_buffer", 0).items():
+            right = _right_after_one(recording, name)
+            if not right or found.values is None or not found.dtype.startswith("float"):
+                continue
+            findings.comparisons += 1
+            bound = STATED * max(float(np.abs(values).max(initial=0.0)) for values in right) + 1e-30
+            differences = [compare(found.values, values, bound) for values in right]
+            if not any(difference.equal for difference in differences):
+                failures.append(_misstatement(recording, rank.rank, name, differences[0]))
+    return failures
+
+
+def _right_after_one(recording: Recording, name: str) -> list[np.ndarray]:
+    """What buffer ``name`` may be after the first forward: the single process's, of all samples; one rank's, of its
+    own; the mean of these. Empty: not all of it is known.
+    """
+    assert recording.reference is not None
+    kinds = ["left_buffer", *(f"left_buffer_{rank}" for rank in range(recording.scenario.world_size))]
+    tensors = [recording.reference.tensor(kind, 0, name) for kind in kinds]
+    values = [tensor.values for tensor in tensors if tensor is not None and tensor.values is not None]
+    if len(values) < len(kinds):
+        return []
+    return [*values, np.mean(values[1:], axis=0)]
 
 
 def _miscounted(recording: Recording, step: int, findings: Findings) -> list[Failure]:
@@ -120,6 +157,24 @@ def _outlier(recording: Recording, step: int, name: str, difference: Difference)
         explanation=f"in step {step} every forward finds {difference.observed:g} in {name}, and no rank's forward "
         f"left so much or so little: the nearest is {difference.expected:g}",
         hint="copy buffers from one rank or average them; do not sum, reset or scale them",
+    )
+
+
+def _misstatement(recording: Recording, rank: int, name: str, difference: Difference) -> Failure:
+    return Failure(
+        scenario=recording.scenario.name,
+        step=0,
+        rank=rank,
+        parameter=name,
+        index=list(difference.index),
+        expected=f"{difference.expected:g} of all samples, or what the rank's own come to",
+        observed=f"{difference.observed:g}",
+        cause="statistics_misstated",
+        confidence=0.9,
+        explanation=f"the first forward leaves {difference.observed:g} in {name} on rank {rank}; all ranks' samples "
+        f"come to {difference.expected:g}, and neither one rank's own nor a mean over ranks explains it",
+        hint="keep what BatchNorm keeps: the mean of all samples, and their variance divided by their number less one, "
+        "not the mean of the ranks' variances; each enters by the momentum once",
     )
 
 

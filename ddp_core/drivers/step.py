@@ -1,0 +1,42 @@
+"""Step style: the wrapper has its own optimizer and a ``step()``, which the loop calls in the place of the optimizer's.
+
+An engine whose backward is the loss's own. The optimizer inside is what tells it from wrappers whose ``step()`` counts,
+or averages weights now and then: those are not called, for nobody knows when they want to be.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from ddp_core.drivers.engine import EngineDriver
+from ddp_core.methods import takes
+
+
+class StepDriver(EngineDriver):
+    style = "step"
+    specificity = 6
+
+    @classmethod
+    def fits(cls, wrapped: Any) -> bool:
+        return callable(wrapped) and takes(getattr(wrapped, "step", None), 0) and _held(wrapped) is not None
+
+    def make_optimizer(
+        self, cls: type[torch.optim.Optimizer], parameters: list[nn.Parameter], **options: Any
+    ) -> torch.optim.Optimizer:
+        """The one that the wrapper holds."""
+        return _held(self.wrapped) or super().make_optimizer(cls, parameters, **options)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        loss.backward()
+
+
+def _held(wrapped: Any) -> torch.optim.Optimizer | None:
+    """The first optimizer among what ``wrapped`` holds itself."""
+    things = getattr(wrapped, "__dict__", {}).values()
+    return next((thing for thing in things if isinstance(thing, torch.optim.Optimizer)), None)
+
+
+DRIVER = StepDriver
