@@ -86,7 +86,7 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
         return None
     if own and not any(rank.named("weight", 0) for rank in recording.ranks):
         return "no rank came to the end of the optimizer's step, which may reduce gradients itself"
-    hidden = (sharded or _is_sgd_of_its_own(recording)) and own and _reduces_inside_the_step(recording)
+    hidden = (sharded or _has_own_rule(recording)) and own and _reduces_inside_the_step(recording)
     if not recording.scenario.tagged and bounds_weights(recording):
         if own and _has_own_rule(recording) and (unknown := not_judged(recording)):
             return f"gradients are reduced where .grad does not show it, and weights tell nothing: {unknown}"
