@@ -1,15 +1,13 @@
 """How a wrapped model is driven through a training step: the points at which styles of wrapper differ.
 
-Special here: a driver is found by *looking at* what ``wrap(model)`` returned (``recognise``), the most specific
-style that fits, because nobody who has a wrapper to check should have to write an adapter for it first.
-A strategy that fits no style brings its own subclass of ``Driver``.
+Special here: nobody who has a wrapper to check should have to write an adapter for it first. So these points are named
+for what wrappers have, and what ``wrap(model)`` returned is looked at (``recognition``). A strategy that fits no style
+brings its own subclass of ``Driver``.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
@@ -17,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from ddp_core import drivers
+from ddp_core.methods import takes
 
 # Flags that a loop sets by hand, in wrappers without a no_sync() context: true for the backward that synchronises.
 SYNC_FLAGS = ("require_backward_grad_sync", "require_gradient_sync")
@@ -43,11 +41,14 @@ class Driver:
             model, wrapped = wrapped, self.prepare(wrapped)
         self.wrapped, self.model = wrapped, model
         self.companions: Mapping[str, Callable[..., Any]] = {}
+        self.beside = False  # an object beside the model, which runs bare: what it leaves on the model, or its methods
+        self.optimizer: Any = None  # one that came out of ``wrap`` with the wrapped model, or went into it
+        self.handed = False  # it went into it: what the loop asks for has reached the strategy
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
         """Does ``wrapped`` look like something of this style?"""
-        return callable(wrapped)
+        return runs(wrapped)
 
     def prepare(self, model: nn.Module) -> Any:
         """Wrap ``model``; used where the driver is the strategy."""
@@ -56,8 +57,14 @@ class Driver:
     def start_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Before anything else of a step."""
 
+    @property
+    def called(self) -> Any:
+        """What is called on inputs, evaluated and saved: what ``wrap`` returned, or the model that it stands beside."""
+        return self.model if self.beside else self.wrapped
+
     def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.wrapped(*inputs)
+        call = self.called if callable(self.called) else self.called.forward
+        return call(*inputs)
 
     @property
     def has_no_sync(self) -> bool:
@@ -100,12 +107,17 @@ class Driver:
         """
         build = getattr(self.wrapped, "wrap_optimizer", None)
         if not callable(build):
-            return cls(parameters, **options)
+            return cls(parameters, **options) if self.optimizer is None else self.optimizer
         optimizer: torch.optim.Optimizer = build(cls, parameters, **options)
         return optimizer
 
     def zero_grad(self, optimizer: torch.optim.Optimizer, *, set_to_none: bool = True) -> None:
-        optimizer.zero_grad(set_to_none=set_to_none)
+        """By the optimizer; or by the model, where that is a stranger's and has no such method."""
+        zero = getattr(optimizer, "zero_grad", None) or self.model.zero_grad
+        if takes(zero, 0, set_to_none=set_to_none):
+            zero(set_to_none=set_to_none)
+        else:
+            zero()
 
     @property
     def can_clip(self) -> bool:
@@ -136,11 +148,11 @@ class Driver:
 
         Raises AttributeError if it offers nothing.
         """
-        saved: dict[str, Any] = self.wrapped.state_dict()
+        saved: dict[str, Any] = self.called.state_dict()
         return saved
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        self.wrapped.load_state_dict(saved)
+        self.called.load_state_dict(saved)
 
     def gradient(self, parameter: nn.Parameter) -> torch.Tensor | None:
         """What the optimizer will take as the gradient of ``parameter``; some keep it in ``main_grad``."""
@@ -166,63 +178,14 @@ class Driver:
         return found
 
 
+def runs(wrapped: Any) -> bool:
+    """Is it called on inputs, as a model is, or is there a plain ``forward()``?"""
+    return callable(wrapped) or callable(getattr(wrapped, "forward", None))
+
+
 def _parameters_inside(wrapped: Any) -> list[tuple[str, nn.Parameter]]:
     for candidate in (wrapped, getattr(wrapped, "module", None), getattr(wrapped, "model", None)):
         names = getattr(candidate, "named_parameters", None)
         if callable(names) and candidate is not None:
             return list(names())
     return []
-
-
-def styles() -> dict[str, type[Driver]]:
-    """Every driver style in ``drivers/``, by name."""
-    found: dict[str, type[Driver]] = {}
-    for entry in pkgutil.iter_modules(drivers.__path__):
-        module = importlib.import_module(f"{drivers.__name__}.{entry.name}")
-        found[entry.name] = module.DRIVER
-    return found
-
-
-def drive(
-    wrapped: Any,
-    model: nn.Module,
-    *,
-    style: str | None = None,
-    companions: Mapping[str, Callable[..., Any]] | None = None,
-) -> Driver:
-    """The driver for ``wrapped``: itself if it is one, else of the style named, else of the style that fits best.
-
-    ``companions``: functions that stand beside ``wrap`` and are called by the loop, by the point they are called at.
-
-    Raises TypeError if no style fits.
-    """
-    if isinstance(wrapped, Driver):
-        return wrapped
-    if style is None and companions:
-        style = "course"
-    driver = (styles()[style] if style else recognise(wrapped))(wrapped, model)
-    driver.companions = companions or {}
-    return driver
-
-
-def recognise(wrapped: Any) -> type[Driver]:
-    """The most specific style that fits ``wrapped``.
-
-    Raises TypeError if none does.
-    """
-    if isinstance(wrapped, tuple | list):
-        raise TypeError(
-            f"wrap(model) returned a {type(wrapped).__name__}: return the wrapped model alone; an optimizer of its own "
-            "is made by its wrap_optimizer(cls, parameters, **options), or by make_optimizer() of a ddp_core.Driver"
-        )
-    fitting = [driver for driver in styles().values() if driver.fits(wrapped)]
-    if not fitting:
-        raise TypeError(
-            f"wrap(model) returned a {type(wrapped).__name__} object, which cannot be called on inputs: "
-            f"it must be a model-like object (one of the styles {', '.join(styles())})"
-            + ("; a function that is to be called on the model before each step: --driver function" * (wrapped is None))
-        )
-    return max(fitting, key=lambda driver: driver.specificity)
-
-
-DriverFactory = Callable[[Any, nn.Module], Driver]

@@ -24,12 +24,12 @@ def first_of(owner: Any, names: Iterable[str], num_arguments: int = 0) -> str | 
     return next((name for name in names if takes(getattr(owner, name, None), num_arguments)), None)
 
 
-def takes(method: Any, num_arguments: int) -> bool:
-    """Can ``method`` be called with so many arguments by position?"""
+def takes(method: Any, num_arguments: int, **named: Any) -> bool:
+    """Can ``method`` be called with so many arguments by position, and with those of these names?"""
     if not callable(method):
         return False
     try:
-        inspect.signature(method).bind(*[None] * num_arguments)
+        inspect.signature(method).bind(*[None] * num_arguments, **named)
     except (TypeError, ValueError):
         return False
     return True
@@ -41,6 +41,14 @@ def that_a_loop_may_call(owner: Any) -> list[str]:
     known = {name for kind in bases for name in vars(kind)} | set(dir(nn.Module))
     methods = (name for name in dir(type(owner)) if name not in known and callable(getattr(type(owner), name, None)))
     return [n for n in methods if _SOUNDS_LIKE_A_LOOPS.search(n) and not _NO_PART_OF_A_STEP.search(n)]
+
+
+def what_it_asks_for(method: Callable[..., Any], model: nn.Module, optimizer: Any) -> Any:
+    """For the one argument of ``method``, by its name: parameters, the optimizer, or the model."""
+    (name,) = [*inspect.signature(method).parameters][:1]
+    if "param" in name:
+        return list(model.parameters())
+    return optimizer if "optim" in name else model
 
 
 class CalledByLoop:

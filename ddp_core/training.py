@@ -21,7 +21,8 @@ import torch
 from torch import nn
 
 from ddp_core.communicator import Ranks
-from ddp_core.driver import Driver, recognise
+from ddp_core.driver import Driver
+from ddp_core.recognition import drive
 
 Forward = Callable[..., Any]
 Loss = Callable[[Forward, Any], torch.Tensor]  # of the wrapper's forward and a micro-batch: the mean over its samples
@@ -71,7 +72,7 @@ def train(
     Every rank must bring the same number of batches (torch's DistributedSampler sees to it).
 
     Args:
-        wrapped: what a strategy's ``wrap(model)`` returned, in any style that ``ddp_core.driver`` recognises.
+        wrapped: what a strategy's ``wrap(model)`` returned, in any style that ``ddp_core.recognition`` knows.
         loss: see ``supervised``; returns the mean over a micro-batch.
         model: the bare model; needed where ``wrapped`` is no module, as with a synchroniser.
         clip_norm: clip the 2-norm of the synchronised gradients to this.
@@ -87,7 +88,7 @@ def train(
         raise ValueError(f"num_micro_batches must be at least 1, got {num_micro_batches}")
     if count is not None and comm is None:
         raise ValueError("weighing by count needs the counts of all ranks: give comm as well")
-    driver = recognise(wrapped)(wrapped, wrapped if model is None else model)
+    driver = drive(wrapped, wrapped if model is None else model)
     stepper = Stepper(driver, optimizer, loss, clip_norm, count, comm, device)
     records: list[StepRecord] = []
     remaining = iter(batches)

@@ -6,7 +6,8 @@ import re
 from dataclasses import fields
 
 from benchmarks import communication
-from ddp_core.driver import Driver, styles
+from ddp_core.driver import Driver
+from ddp_core.recognition import styles
 from ddp_core.strategy import EXPECTED_CLAIMS, EXTRA_CLAIMS, Contract
 from service import configuration
 from tests.conftest import ROOT

@@ -25,7 +25,9 @@ import torch
 
 from ddp_core.driver import Driver
 from ddp_core.drivers.comm_hook import CommHookDriver
+from ddp_core.drivers.distributed_optimizer import DistributedOptimizerDriver
 from ddp_core.drivers.function import FunctionDriver
+from ddp_core.drivers.sharded_optimizer import ShardedOptimizerDriver
 from ddp_core.strategy import Contract
 from verifier import catalogue
 from verifier.errors import OurFault
@@ -39,9 +41,16 @@ FEW_BUCKETS = 5  # a probe's small model spans about as many, and most of them h
 SMALLEST_BUCKET_CAP_MB = 0.0003
 AN_OPTIMIZER = (
     "{name} is an optimizer, and a loop needs to know what wraps the model beside it: write a class with a "
-    "wrap_optimizer(cls, parameters, **options) that makes it, or a ddp_core.Driver with make_optimizer()"
+    "wrap_optimizer(cls, parameters, **options) that makes it, or a ddp_core.Driver with make_optimizer(); one that "
+    "is built from (parameters, optimizer_class, ...) is a strategy as it is"
 )
-_OURS = ("verifier", "ddp_core/driver", "ddp_core/methods")
+NO_WRAPPERS: tuple[type[Driver], ...] = (
+    FunctionDriver,
+    CommHookDriver,
+    DistributedOptimizerDriver,
+    ShardedOptimizerDriver,
+)
+_OURS = ("verifier", "ddp_core/driver", "ddp_core/methods", "ddp_core/recognition", "ddp_core/arguments")
 _OWN_FOLDERS = tuple(str(Path(__file__).parent.parent / part) for part in _OURS)
 
 
@@ -150,18 +159,20 @@ def load_strategy(
         options.setdefault("bucket_cap_mb", bucket_cap_mb)
         if "first_bucket_cap_mb" in inspect.signature(target).parameters:
             options.setdefault("first_bucket_cap_mb", bucket_cap_mb / 2)
-    if inspect.isclass(target) and issubclass(target, torch.optim.Optimizer):
-        raise StrategyError("on import", AN_OPTIMIZER.format(name=attribute))
     contract = _contract(module, target, options)
-    for kind in (FunctionDriver, CommHookDriver):
-        if kind.fits(target) or kind.style == style:
-            target = partial(kind, target)
+    kind = next((kind for kind in NO_WRAPPERS if kind.style == style or (style is None and kind.fits(target))), None)
+    if kind is None and inspect.isclass(target) and issubclass(target, torch.optim.Optimizer):
+        raise StrategyError("on import", AN_OPTIMIZER.format(name=attribute))
+    if kind is not None:
+        target = partial(kind, target)
     companions = _companions(module, attribute)
     return LoadedStrategy(target, options, contract or Contract(), contract is not None, companions)
 
 
 def _runs_bare(driver: Driver) -> bool:
     """Is this a stranger's driver that calls the model as it is, with nothing of its own before the forward?"""
+    if driver.beside:
+        return not driver.model._forward_pre_hooks
     own = type(driver)
     theirs = own.forward is not Driver.forward or own.start_step is not Driver.start_step
     hooked = bool(driver.model._forward_pre_hooks)

@@ -17,6 +17,7 @@ import torch
 from verifier.lines import TOOK_RANK_0S
 from verifier.loading import LoadedStrategy, StrategyError
 from verifier.workload import float32_by_default
+from verifier.wrapping import wrapped_by
 
 if TYPE_CHECKING:
     from verifier.worker import Subject
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
     """Save, build anew, load, go on. False: the strategy offers no ``state_dict()``, and this is not claimed."""
     driver = subject.driver
-    if not callable(getattr(driver.wrapped, "state_dict", None)):
-        subject.journal.note("not_claimed", "the strategy offers no state_dict()")
-        return False
+    for what, thing in (("strategy", driver.called), ("optimizer", subject.optimizer)):
+        if not callable(getattr(thing, "state_dict", None)):
+            subject.journal.note("not_claimed", f"the {what} offers no state_dict()")
+            return False
     try:
         subject.journal.note("saved_under_way", subject.observer.on_their_way())
         saved = driver.state_dict() or {}
@@ -41,7 +43,7 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
         torch.manual_seed(subject.scenario.seed + 77_000 + subject.rank)
         with float32_by_default():
             subject.model = subject.workload.model(subject.rank)
-        fresh = subject.wrap(strategy, subject.model)
+        fresh = wrapped_by(subject, strategy, subject.model)
         subject.journal.note("loading", True)
         if subject.scenario.built_first:  # copies that an optimizer made of the weights are then of others
             subject.take_over(fresh)

@@ -25,18 +25,20 @@ class Brought:
     """What a strategy holds before the loop makes an optimizer: an engine may have one already, or no room for one."""
 
     def __init__(self, driver: Driver) -> None:
-        self._held = [getattr(driver.wrapped, "optimizer", None), *getattr(driver.wrapped, "__dict__", {}).values()]
+        held = [getattr(driver.wrapped, "optimizer", None), *getattr(driver.wrapped, "__dict__", {}).values()]
+        self._held = [] if driver.handed else [driver.optimizer, driver.wrapped, *held]
         self._is_engine, self._has_room = isinstance(driver, EngineDriver), hasattr(driver.wrapped, "optimizer")
+        self._came_along = driver.optimizer is not None and not driver.handed
 
     def holds(self, optimizer: Any) -> bool:
-        return any(optimizer is thing for thing in self._held)
+        return optimizer is not None and any(optimizer is thing for thing in self._held)
 
     def steps_by(self, optimizer: Any, begun: set[int]) -> str | None:
         """What an engine steps by, where the optimizer that is asked for never reached it; else None.
 
         ``begun`` are the ids of those that have begun in the first step.
         """
-        if not self._is_engine:
+        if not self._is_engine and not self._came_along:
             return None
         if self.holds(optimizer):
             return type(optimizer).__name__

@@ -14,14 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
-from ddp_core.driver import Driver, drive
-from ddp_core.methods import that_a_loop_may_call
-from verifier import fault as faults
+from ddp_core.driver import Driver
 from verifier import grouping, update_rule
 from verifier import workload as workloads
-from verifier.arguments import filled
 from verifier.changing import change, trained
 from verifier.evaluating import evaluate, stay_in_evaluation_mode
 from verifier.journal import Journal, rng_digest
@@ -35,6 +31,7 @@ from verifier.resuming import resume
 from verifier.scenario import Scenario
 from verifier.scheduling import reschedule
 from verifier.second_look import looking_again
+from verifier.wrapping import wrapped_by
 
 NONE: frozenset[int] = frozenset()
 
@@ -63,21 +60,23 @@ class Subject:
 
     def run(self) -> None:
         scenario, size = self.scenario, sum(p.numel() * p.element_size() for p in self.model.parameters())
-        self._bucket_cap_mb = small_bucket_cap_mb(size) if scenario.small_buckets else None
+        self.bucket_cap_mb = small_bucket_cap_mb(size) if scenario.small_buckets else None
         strategy = load_strategy(
-            scenario.strategy, self.folder, bucket_cap_mb=self._bucket_cap_mb, style=scenario.driver
+            scenario.strategy, self.folder, bucket_cap_mb=self.bucket_cap_mb, style=scenario.driver
         )
         if not self._claimed(strategy):
             return
         seed_streams(self.scenario, self.rank)
         self.journal.note("rng_start", rng_digest())
         self.model.train(not scenario.eval_mode)
-        self.take_over(self.wrap(strategy, self.model))
-        stay_in_evaluation_mode(self.driver.wrapped, scenario)
+        self.take_over(wrapped_by(self, strategy, self.model))
+        stay_in_evaluation_mode(self.driver.called, scenario)
         if not self._claimed(strategy.driven_by(self.driver)):
             return
         if self.scenario.clip_norm is not None and not self.driver.can_clip:
-            self.journal.note("not_claimed", "an engine clips by itself, and this one offers no clip_grad_norm_()")
+            self.journal.note(
+                "not_claimed", "gradients may not be final before step(), and there is no clip_grad_norm_() of its own"
+            )
             return
         if not (self._train_unevenly() if self.scenario.uneven else self._train(strategy)):
             return
@@ -145,24 +144,6 @@ class Subject:
         own = self.brought.holds(self.optimizer) or update_rule.makes_its_own(driver)
         grouping.tell(self.journal, self.scenario, self.optimizer, own=own)
         update_rule.tell_at_start(self, cls)
-
-    def wrap(self, strategy: LoadedStrategy, model: nn.Module) -> Driver:
-        def wrap(model: nn.Module) -> Any:
-            return strategy.wrap(model, **filled(strategy.wrap, strategy.options, model, self._bucket_cap_mb))
-
-        try:
-            if self.scenario.fault is None:
-                wrapped = wrap(model)
-            else:
-                wrapped = faults.load(self.scenario.fault).plant(model, wrap)
-            driver = drive(wrapped, model, style=self.scenario.driver, companions=strategy.companions)
-        except BaseException as error:
-            raise StrategyError.of("in wrap(model)", error) from error
-        self.journal.note("driver", driver.style)
-        self.journal.note("has_no_sync", driver.has_no_sync)
-        if type(driver) is Driver and driver.wrapped is not self.model:
-            self.journal.note("uncalled", that_a_loop_may_call(driver.wrapped))
-        return driver
 
     def _leave_no_sync_by_an_exception(self, step: int) -> bool:
         """As a batch that does not fit in memory does, in a loop that catches it and goes on. False: no context."""

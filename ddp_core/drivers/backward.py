@@ -19,7 +19,7 @@ class BackwardDriver(Driver):
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        return callable(wrapped) and takes(getattr(wrapped, "backward", None), 1)
+        return takes(getattr(wrapped, "backward", None), 1)
 
     def backward(self, loss: torch.Tensor) -> None:
         self.wrapped.backward(loss)

@@ -30,7 +30,7 @@ class CourseDriver(Driver):
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        return False  # the functions beside it are what tells: see ``ddp_core.driver.drive``
+        return False  # the functions beside it are what tells: see ``ddp_core.recognition.drive``
 
     def start_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer

@@ -20,7 +20,7 @@ class EngineDriver(Driver):
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        return callable(wrapped) and all(callable(getattr(wrapped, name, None)) for name in ("backward", "step"))
+        return all(callable(getattr(wrapped, name, None)) for name in ("backward", "step"))
 
     def make_optimizer(
         self, cls: type[torch.optim.Optimizer], parameters: list[nn.Parameter], **options: Any

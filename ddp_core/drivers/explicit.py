@@ -29,7 +29,7 @@ class ExplicitDriver(Driver):
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        return callable(wrapped) and _method_of(wrapped) is not None
+        return _method_of(wrapped) is not None
 
     def before_step(self) -> None:
         self._synchronize()

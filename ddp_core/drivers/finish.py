@@ -36,7 +36,7 @@ class FinishDriver(Driver):
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        return callable(wrapped) and _method_of(wrapped) is not None
+        return _method_of(wrapped) is not None
 
     def before_step(self) -> None:
         self._finish()

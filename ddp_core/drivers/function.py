@@ -11,11 +11,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
 from ddp_core.driver import Driver
 from ddp_core.drivers import explicit
-from ddp_core.methods import takes
+from ddp_core.methods import takes, what_it_asks_for
 
 
 class FunctionDriver(Driver):
@@ -33,8 +34,11 @@ class FunctionDriver(Driver):
         known = getattr(wrapped, "__name__", None) in (explicit.NAME, *explicit.OTHER_NAMES)
         return known and inspect.isfunction(wrapped) and takes(wrapped, 1)
 
+    def start_step(self, optimizer: torch.optim.Optimizer) -> None:
+        self._stepped = optimizer
+
     def before_step(self) -> None:
-        self._function(self.model)
+        self._function(what_it_asks_for(self._function, self.model, self._stepped))
 
 
 DRIVER = FunctionDriver

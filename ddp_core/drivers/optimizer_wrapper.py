@@ -17,7 +17,7 @@ class OptimizerWrapperDriver(Driver):
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        return callable(wrapped) and callable(getattr(wrapped, "wrap_optimizer", None))
+        return callable(getattr(wrapped, "wrap_optimizer", None))
 
 
 DRIVER = OptimizerWrapperDriver

@@ -21,20 +21,23 @@ class StepDriver(EngineDriver):
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        return callable(wrapped) and takes(getattr(wrapped, "step", None), 0) and _held(wrapped) is not None
+        return takes(getattr(wrapped, "step", None), 0) and _held(wrapped) is not None
 
     def make_optimizer(
         self, cls: type[torch.optim.Optimizer], parameters: list[nn.Parameter], **options: Any
     ) -> torch.optim.Optimizer:
-        """The one that the wrapper holds."""
-        return _held(self.wrapped) or super().make_optimizer(cls, parameters, **options)
+        """The one that the wrapper holds, or is."""
+        held = _held(self.wrapped)
+        return super().make_optimizer(cls, parameters, **options) if held is None else held
 
     def backward(self, loss: torch.Tensor) -> None:
         loss.backward()
 
 
 def _held(wrapped: Any) -> torch.optim.Optimizer | None:
-    """The first optimizer among what ``wrapped`` holds itself."""
+    """The first optimizer among what ``wrapped`` holds itself; or itself."""
+    if isinstance(wrapped, torch.optim.Optimizer):
+        return wrapped
     things = getattr(wrapped, "__dict__", {}).values()
     return next((thing for thing in things if isinstance(thing, torch.optim.Optimizer)), None)
 

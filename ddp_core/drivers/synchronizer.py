@@ -1,7 +1,8 @@
-"""Synchroniser style: an object beside a bare model, with ``broadcast_parameters`` and ``sync_gradients``.
+"""Synchroniser style: an object beside a bare model, whose methods are given the model.
 
 The loop calls ``broadcast_parameters(model)`` once, before the first forward, whether or not ``wrap`` has done so
-already, and ``sync_gradients(model)`` before each step. The model itself runs bare.
+already, and ``sync_gradients(model)`` before each step, by these names or others for the same. An argument named
+``parameters`` or ``optimizer`` is given those. The model itself runs bare.
 """
 
 from __future__ import annotations
@@ -11,7 +12,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddp_core.driver import Driver
+from ddp_core.driver import Driver, runs
+from ddp_core.drivers import explicit
+from ddp_core.methods import first_of, takes, what_it_asks_for
+
+BROADCASTS = (
+    "broadcast_parameters",
+    "broadcast_params",
+    "broadcast_weights",
+    "broadcast_model",
+    "sync_parameters",
+    "sync_params",
+)
 
 
 class SynchronizerDriver(Driver):
@@ -21,24 +33,48 @@ class SynchronizerDriver(Driver):
 
     def __init__(self, wrapped: Any, model: nn.Module) -> None:
         super().__init__(wrapped, model)
-        self._broadcast = False
+        self._stepped: Any = None
+        self._broadcasts = _broadcasting(wrapped)
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        needed = (getattr(wrapped, name, None) for name in ("broadcast_parameters", "sync_gradients"))
-        return all(callable(method) for method in needed) and not callable(wrapped)
+        """Something that does not run, with a method for one argument; or for none, beside one that broadcasts."""
+        if runs(wrapped):
+            return False
+        alone = _synchronizing(wrapped, 0) is not None and _broadcasting(wrapped) is not None
+        return alone or _synchronizing(wrapped, 1) is not None
+
+    def start_step(self, optimizer: torch.optim.Optimizer) -> None:
+        self._stepped = optimizer
 
     def forward(self, *inputs: torch.Tensor) -> Any:
-        if not self._broadcast:
-            self._broadcast = True
-            self.wrapped.broadcast_parameters(self.model)
+        if self._broadcasts is not None:
+            name, self._broadcasts = self._broadcasts, None
+            self._call(name)
         return self.model(*inputs)
 
     def before_step(self) -> None:
-        self.wrapped.sync_gradients(self.model)
+        name = _synchronizing(self.wrapped, 0) or _synchronizing(self.wrapped, 1)
+        assert name is not None
+        self._call(name)
+
+    def _call(self, name: str) -> None:
+        method = getattr(self.wrapped, name)
+        if takes(method, 0):
+            method()
+        else:
+            method(what_it_asks_for(method, self.model, self._stepped))
 
     def named_parameters(self) -> list[tuple[str, nn.Parameter]]:
         return list(self.model.named_parameters())
+
+
+def _synchronizing(wrapped: Any, num_arguments: int) -> str | None:
+    return first_of(wrapped, (explicit.NAME, *explicit.OTHER_NAMES), num_arguments)
+
+
+def _broadcasting(wrapped: Any) -> str | None:
+    return first_of(wrapped, BROADCASTS, 1) or first_of(wrapped, BROADCASTS, 0)
 
 
 DRIVER = SynchronizerDriver

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ddp_core.arguments import filled
 from ddp_core.comm import Comm
-from ddp_core.driver import Driver, drive
-from verifier.arguments import filled
+from ddp_core.driver import Driver
+from ddp_core.recognition import drive
 from verifier.lab.workloads import LabWorkload, workload
 from verifier.loading import load_strategy
 from verifier.request import StrategyRef

@@ -9,35 +9,45 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import nn
 
 DEFAULT_BUCKET_MB = 25.0  # torch's
 
+OPTIMIZERS = ("optimizer", "optim", "opt", "base_optimizer", "inner_optimizer")
 _RANK = ("rank", "global_rank", "local_rank")
 _WORLD_SIZE = ("world_size", "num_replicas", "num_workers", "nprocs")
+_MODEL = ("model", "module")
 _GROUP = ("process_group", "group", "pg", "dp_group")
 _BUCKET_MB = ("bucket_cap_mb", "bucket_size_mb", "bucket_mb")
 
 
-def missing(wrap: Callable[..., Any], options: dict[str, Any]) -> list[str]:
-    """Names of the arguments after the model that have no default and are not in ``options``."""
+def missing(wrap: Callable[..., Any], options: dict[str, Any], num_given: int = 1) -> list[str]:
+    """Names of the arguments after the first ``num_given`` that have no default and are not in ``options``."""
     try:
-        after_model = list(inspect.signature(wrap).parameters.values())[1:]
+        others = list(inspect.signature(wrap).parameters.values())[num_given:]
     except (TypeError, ValueError):  # something that does not tell
         return []
-    named = (p for p in after_model if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+    named = (p for p in others if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
     return [p.name for p in named if p.default is p.empty and p.name not in options]
 
 
 def filled(
-    wrap: Callable[..., Any], options: dict[str, Any], model: nn.Module, bucket_cap_mb: float | None
+    wrap: Callable[..., Any],
+    options: dict[str, Any],
+    model: nn.Module,
+    bucket_cap_mb: float | None,
+    *,
+    num_given: int = 1,
+    make_optimizer: Callable[[], torch.optim.Optimizer] | None = None,
 ) -> dict[str, Any]:
-    """``options``, and what is missing and known by its name: ranks, groups, devices, a bucket's size in MiB.
+    """``options``, and what is missing and known by its name: ranks, groups, devices, a bucket's size in MiB, the model
+    and its parameters' names; and an optimizer, where ``make_optimizer`` is given.
 
     Raises TypeError, which names the rest, where something else is missing.
     """
-    asked = missing(wrap, options)
+    asked = missing(wrap, options, num_given)
     if not asked:
         return options
     known = {
@@ -47,7 +57,11 @@ def filled(
         **dict.fromkeys(_BUCKET_MB, bucket_cap_mb or DEFAULT_BUCKET_MB),
         "device_ids": None,
         "device": next(model.parameters()).device,
+        "named_parameters": list(model.named_parameters()),
+        **dict.fromkeys(_MODEL, model),
     }
+    if make_optimizer is not None and any(name in OPTIMIZERS for name in asked):
+        known |= dict.fromkeys(OPTIMIZERS, make_optimizer())
     if unknown := [name for name in asked if name not in known]:
         flags = " ".join(f"--option {name}=VALUE" for name in unknown)
         raise TypeError(

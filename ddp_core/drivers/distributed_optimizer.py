@@ -1,0 +1,68 @@
+"""Distributed optimizer: the strategy takes the loop's optimizer and returns the one that steps, as Horovod's.
+
+The strategy is a class or function ``(optimizer, ...)``, told by the name of its first argument. The model runs bare,
+replicas start equal because every rank has the same seed, and gradients may be reduced as late as in ``step()``.
+Arguments without a default that are named ``named_parameters``, ``model`` or ``module`` are filled in.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from ddp_core.arguments import OPTIMIZERS, filled
+from ddp_core.driver import Driver
+
+CLASSES = ("optimizer_class", "optimizer_cls", "optim_class", "optim_cls", "optimizer_type")
+
+
+class DistributedOptimizerDriver(Driver):
+    style = "distributed_optimizer"
+    wraps_forward = False
+    could_broadcast = False
+
+    def __init__(self, build: Callable[..., Any], model: nn.Module, **options: Any) -> None:
+        super().__init__(model, model)
+        self._build, self._options = build, options
+
+    @classmethod
+    def fits(cls, wrapped: Any) -> bool:
+        """A class or function whose first argument is an optimizer. What ``wrap(model)`` returned never is."""
+        return names_of_arguments(wrapped)[:1] in [[name] for name in OPTIMIZERS]
+
+    @property
+    def can_clip(self) -> bool:
+        return False
+
+    def make_optimizer(
+        self, cls: type[torch.optim.Optimizer], parameters: list[nn.Parameter], **options: Any
+    ) -> torch.optim.Optimizer:
+        if takes_a_class(self._build):
+            by_name = filled(self._build, self._options, self.model, None, num_given=2)
+            built: torch.optim.Optimizer = self._build(parameters, cls, **options, **by_name)
+        else:
+            by_name = filled(self._build, self._options, self.model, None)
+            built = self._build(cls(parameters, **options), **by_name)
+        return built
+
+
+def names_of_arguments(target: Any) -> list[str]:
+    """Of a class or function; nothing of anything else."""
+    if not inspect.isfunction(target) and not inspect.isclass(target):
+        return []
+    try:
+        return [*inspect.signature(target).parameters]
+    except (TypeError, ValueError):  # something that does not tell
+        return []
+
+
+def takes_a_class(target: Any) -> bool:
+    """Is its second argument the class of the optimizer that it builds?"""
+    return names_of_arguments(target)[1:2] in [[name] for name in CLASSES]
+
+
+DRIVER = DistributedOptimizerDriver

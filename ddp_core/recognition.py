@@ -1,0 +1,100 @@
+"""Which style drives what ``wrap(model)`` returned: found by looking at it, or at what it left on the model.
+
+Special here: three shapes are taken apart first. A wrapped model may come with the optimizer that steps it, in a tuple;
+an object may stand beside a model that runs bare; and a function may return nothing, and have put hooks on the model.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ddp_core import drivers
+from ddp_core.driver import Driver, runs
+
+
+def styles() -> dict[str, type[Driver]]:
+    """Every driver style in ``drivers/``, by name."""
+    found: dict[str, type[Driver]] = {}
+    for entry in pkgutil.iter_modules(drivers.__path__):
+        module = importlib.import_module(f"{drivers.__name__}.{entry.name}")
+        found[entry.name] = module.DRIVER
+    return found
+
+
+def drive(
+    wrapped: Any,
+    model: nn.Module,
+    *,
+    style: str | None = None,
+    companions: Mapping[str, Callable[..., Any]] | None = None,
+    left_marks: bool = False,
+) -> Driver:
+    """The driver for ``wrapped``: itself if it is one, else of the style named, else of the style that fits best.
+
+    ``companions``: functions that stand beside ``wrap`` and are called by the loop, by the point they are called at.
+    ``left_marks``: ``marks(model)`` are others than before it was wrapped.
+
+    Raises TypeError if no style fits.
+    """
+    if isinstance(wrapped, Driver):
+        return wrapped
+    wrapped, optimizer = _taken_apart(wrapped)
+    if style is None and companions:
+        style = "course"
+    kind = styles()[style] if style else recognise(wrapped, left_marks=left_marks)
+    driver = kind(model if wrapped is None else wrapped, model)
+    driver.companions = companions or {}
+    driver.beside, driver.optimizer = not runs(wrapped), optimizer
+    return driver
+
+
+def recognise(wrapped: Any, *, left_marks: bool = False) -> type[Driver]:
+    """The most specific style that fits ``wrapped``.
+
+    Raises TypeError if none does, and nothing was left on the model either.
+    """
+    if isinstance(wrapped, tuple | list):
+        raise TypeError(
+            f"wrap(model) returned a {type(wrapped).__name__}: return the wrapped model alone, or with its optimizer, "
+            "(wrapped, optimizer)"
+        )
+    thing = not isinstance(wrapped, torch.Tensor)  # which has a backward()
+    fitting = [driver for driver in styles().values() if thing and driver.fits(wrapped)]
+    if not fitting and left_marks:
+        return Driver
+    if not fitting:
+        raise TypeError(
+            f"wrap(model) returned a {type(wrapped).__name__} object, which cannot be called on inputs, and no hooks "
+            "were seen on the model: return the model, or what wraps it, or an object with methods for the loop "
+            f"(styles: {', '.join(styles())})"
+            + ("; a function that is to be called on the model before each step: --driver function" * (wrapped is None))
+        )
+    return max(fitting, key=lambda driver: driver.specificity)
+
+
+def marks(model: nn.Module) -> list[Any]:
+    """What a strategy may leave on ``model`` that makes it another in training: hooks, and methods of its own."""
+    return [*_marks(model)]
+
+
+def _marks(model: nn.Module) -> Iterator[Any]:
+    for module in model.modules():
+        held = vars(module)
+        yield type(module), "forward" in held, [len(hooks) for name, hooks in held.items() if name.endswith("_hooks")]
+    for parameter in model.parameters():
+        yield type(parameter), len(parameter._backward_hooks or ()), len(parameter._post_accumulate_grad_hooks or ())
+
+
+def _taken_apart(wrapped: Any) -> tuple[Any, Any]:
+    """The wrapped model and its optimizer, of ``(wrapped, optimizer, None, ...)``; else what it was, and None."""
+    if not isinstance(wrapped, tuple | list) or not wrapped or wrapped[0] is None:
+        return wrapped, None
+    first, *others = wrapped
+    optimizer = others.pop(0) if others and callable(getattr(others[0], "step", None)) else None
+    return (first, optimizer) if all(other is None for other in others) else (wrapped, None)
