@@ -18,7 +18,7 @@ DEFAULT_BUCKET_MB = 25.0  # torch's
 OPTIMIZERS = ("optimizer", "optim", "opt", "base_optimizer", "inner_optimizer")
 _RANK = ("rank", "global_rank", "local_rank")
 _WORLD_SIZE = ("world_size", "num_replicas", "num_workers", "nprocs")
-_MODEL = ("model", "module")
+_MODEL = ("model", "module", "net", "network")
 _GROUP = ("process_group", "group", "pg", "dp_group")
 _BUCKET_MB = ("bucket_cap_mb", "bucket_size_mb", "bucket_mb")
 
@@ -31,6 +31,18 @@ def missing(wrap: Callable[..., Any], options: dict[str, Any], num_given: int = 
         return []
     named = (p for p in others if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
     return [p.name for p in named if p.default is p.empty and p.name not in options]
+
+
+def model_by_name(wrap: Callable[..., Any]) -> str | None:
+    """The name of ``wrap``'s argument for the model, where a rank or the like comes first; None: it is the first."""
+    try:
+        parameters = list(inspect.signature(wrap).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    first = next((p.name for p in parameters if p.kind is not p.KEYWORD_ONLY), None)
+    if first is not None and first not in (*_RANK, *_WORLD_SIZE, *_GROUP, "device"):
+        return None
+    return next((p.name for p in parameters if p.name in _MODEL), None)
 
 
 def filled(
@@ -62,6 +74,11 @@ def filled(
     }
     if make_optimizer is not None and any(name in OPTIMIZERS for name in asked):
         known |= dict.fromkeys(OPTIMIZERS, make_optimizer())
+    if "bucket" in asked:
+        raise TypeError(
+            f"{getattr(wrap, '__name__', 'this')} looks like a communication hook: torch takes a plain function "
+            "(state, bucket) for one; write it as such, or a wrap(model) that registers it"
+        )
     if unknown := [name for name in asked if name not in known]:
         flags = " ".join(f"--option {name}=VALUE" for name in unknown)
         raise TypeError(

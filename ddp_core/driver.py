@@ -62,9 +62,9 @@ class Driver:
         """What is called on inputs, evaluated and saved: what ``wrap`` returned, or the model that it stands beside."""
         return self.model if self.beside else self.wrapped
 
-    def forward(self, *inputs: torch.Tensor) -> Any:
+    def forward(self, *inputs: torch.Tensor, **named: torch.Tensor) -> Any:
         call = self.called if callable(self.called) else self.called.forward
-        return call(*inputs)
+        return call(*inputs, **named)
 
     @property
     def has_no_sync(self) -> bool:

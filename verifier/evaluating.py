@@ -30,7 +30,7 @@ def evaluate(subject: Subject, step: int) -> Any:
     try:
         subject.phase("evaluation")
         with _evaluation_mode(subject.driver.called), torch.no_grad():
-            output = subject.driver.forward(*inputs)
+            output = subject.workload.call(subject.driver.forward, inputs)
     except BaseException as error:
         raise StrategyError.of(f"in an evaluation after step {step}", error) from error
     if isinstance(output, torch.Tensor):

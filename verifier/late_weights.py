@@ -81,7 +81,7 @@ def _one_more_forward(subject: Subject, step: int) -> Any:
     try:
         subject.driver.start_step(subject.optimizer)
         subject.phase("evaluation")
-        output = subject.driver.forward(*inputs)
+        output = subject.workload.call(subject.driver.forward, inputs)
     except BaseException as error:
         raise StrategyError.of(f"in a forward after step {step}", error) from error
     torch.set_rng_state(state)

@@ -140,6 +140,7 @@ def load_strategy(
 
     Raises StrategyError if its module cannot be imported, has no such attribute, or has an optimizer there.
     """
+    sys.argv = sys.argv[:1]  # a script that parses its arguments on import would read ours
     try:
         module, attribute = _import(ref, folder)
     except StrategyError:

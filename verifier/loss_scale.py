@@ -23,6 +23,13 @@ from verifier.journal import Journal
 SAME = 1e-6
 
 
+def _alike(bare: Any, output: Any) -> bool:
+    """Can a loss be made of the one as of the other?"""
+    if type(bare) is not torch.Tensor or not isinstance(output, torch.Tensor) or not bare.is_floating_point():
+        return False
+    return bare.shape == output.shape
+
+
 class LossScale:
     """Follows the factor of one rank's replica; ``tell`` is told of each new one."""
 
@@ -46,14 +53,16 @@ class LossScale:
         finally:
             handle.remove()
 
-    def follow(self, loss: torch.Tensor, loss_of: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """``loss``: what the backward will begin with; ``loss_of``: how it is made of the bare model's output."""
+    def follow(self, loss: torch.Tensor, output: Any, loss_of: Callable[[Any], torch.Tensor]) -> None:
+        """``loss``: what the backward will begin with; ``loss_of``: how it is made of the ``output`` that a loop gets,
+        and of the bare model's, if that is alike.
+        """
         if not loss.requires_grad:
             return
         loss.register_hook(self._reached_loss)
         outputs, self._outputs = self._outputs, []
-        if len(outputs) != 1 or getattr(outputs[0], "grad_fn", None) is None or not outputs[0].is_floating_point():
-            return  # cut in pieces, or of another kind: the loss has to do
+        if len(outputs) != 1 or not _alike(outputs[0], output) or outputs[0].grad_fn is None:
+            return  # cut in pieces, of other rows, or of another kind: the loss has to do
         bare = outputs[0].detach().requires_grad_()
         with torch.enable_grad():
             (expected,) = torch.autograd.grad(loss_of(bare), bare)

@@ -13,10 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from verifier import equivalence
+from verifier import equivalence, expectation
+from verifier.arithmetic import contract_of, is_exact, is_narrow, is_single, is_wide
 from verifier.check import Findings
 from verifier.comparison import compare
-from verifier.equivalence import contract_of, is_exact, is_narrow, is_single, is_wide, local_gradients
+from verifier.inquiry import local_gradients
 from verifier.recording import REDUCTIONS, Recording
 from verifier.updates import compare_weights, not_judged
 from verifier.verdict import Failure
@@ -134,7 +135,7 @@ def _is_a_sum(recording: Recording, failure: Failure) -> bool:
     observed = recording.ranks[rank].tensor("gradient", step, name)
     if expected is None or observed is None or expected.values is None or observed.values is None:
         return False
-    wanted = equivalence.expect(recording, step, name, expected)
+    wanted = expectation.expect(recording, step, name, expected)
     mean = observed.values.astype(np.result_type(observed.values, np.float64)) / recording.scenario.world_size
     return wanted is not None and compare(mean, wanted.values, wanted.bound).equal
 

@@ -6,14 +6,20 @@ meet it after the sum, on that rank alone. Every rank therefore notes what arriv
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import torch
 from torch import nn
 
 from verifier.journal import digest
 
+if TYPE_CHECKING:
+    from verifier.worker import Subject
 
-def overflow(model: nn.Module, *, here: bool) -> dict[str, str]:
-    """Have the gradient of the largest parameter come out infinite, if ``here``; elsewhere it is only looked at.
+
+def overflow(model: nn.Module, *, now: Callable[[], bool]) -> dict[str, str]:
+    """Have the gradient of the largest parameter come out infinite, if it is so ``now``; else it is only looked at.
 
     Returns what will hold, by the parameter's name, the digest of what last arrived and was not zero.
     """
@@ -23,7 +29,15 @@ def overflow(model: nn.Module, *, here: bool) -> dict[str, str]:
     def replace(gradient: torch.Tensor) -> torch.Tensor:
         if type(gradient) is torch.Tensor and gradient.any():
             arrived[name] = digest(gradient)
-        return torch.full_like(gradient, float("inf")) if here else gradient
+        return torch.full_like(gradient, float("inf")) if now() else gradient
 
     largest.register_hook(replace)
     return arrived
+
+
+def finite_everywhere(subject: Subject) -> bool:
+    """Are all weights of all ranks finite: has whoever met the infinity left out the step, or what was infinite?"""
+    own = all(bool(torch.isfinite(parameter).all()) for _, parameter in subject.parameters)
+    subject.store.set(f"finite/{subject.rank}", str(own))
+    said = [subject.store.get(f"finite/{rank}") for rank in range(subject.scenario.world_size)]
+    return all(word == b"True" for word in said)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from verifier.alone import NEVER_MOVES, has_own_rule, moves
-from verifier.equivalence import blocked_reference, contract_of, is_exact, is_wide
+from verifier.arithmetic import contract_of, is_exact, is_wide
+from verifier.equivalence import blocked_reference
 from verifier.inside_step import SHOWN_ALONE
 from verifier.recording import RankRecording, Recording
 from verifier.scenario import DECAY, SLOWER, Scenario

@@ -21,6 +21,7 @@ from verifier import workload as workloads
 from verifier.evaluating import evaluate_alone
 from verifier.grouping import grouped
 from verifier.journal import Journal, digest
+from verifier.lines import TURNED
 from verifier.scenario import Scenario
 from verifier.scheduling import reschedule
 from verifier.tags import TagBook
@@ -45,11 +46,11 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
         *inputs, target = workload.large_batch(step)
         leaving = partial(_tell, journal, "left_buffer", step) if step == 0 else None
         with workload.watching(partial(_tell, journal, "buffer", step), leaving), casting(scenario):
-            output = model(*inputs)
+            output = workload.call(model, inputs)
         loss = workload.loss(output, target) * scenario.loss_times
         loss.backward()
-        if scenario.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_([p for _, p in parameters], scenario.clip_norm)
+        if (max_norm := scenario.max_norm(step)) is not None:
+            torch.nn.utils.clip_grad_norm_([p for _, p in parameters], max_norm)
         _record(journal, "gradient", step, [(n, p.grad) for n, p in parameters])
         optimizer.step()
         _record(journal, "weight", step, parameters)
@@ -118,18 +119,37 @@ def _local_gradients(
             *inputs, target = workload.micro_batch(0, micro, rank)
             leaving = partial(_tell, journal, f"left_buffer_{rank}", 0)
             with workload.watching(_hear, leaving), casting(scenario):
-                output = model(*inputs)
+                output = workload.call(model, inputs)
             (workload.loss(output, target) / scenario.num_micro_batches).backward()
             if micro == 0 and scenario.num_micro_batches > 1:
                 _record(journal, f"first_gradient_{rank}", 0, [(n, p.grad) for n, p in model.named_parameters()])
         if before and scenario.num_micro_batches > 1:
             last = [(n, p.grad - before[n]) for n, p in model.named_parameters() if p.grad is not None and n in before]
             _record(journal, f"last_gradient_{rank}", 0, last)
-        _record(journal, f"local_gradient_{rank}", 0, [(n, p.grad) for n, p in model.named_parameters()])
+        own = [(n, p.grad) for n, p in model.named_parameters()]
+        _record(journal, f"local_gradient_{rank}", 0, own)
+        if workload.rows_may_turn and scenario.num_micro_batches == 1:
+            _record(journal, f"{TURNED}_{rank}", 0, _turned(scenario, workload, model, own, rank))
     model.zero_grad(set_to_none=True)
     _put_back(model, buffers)
     if tags is not None:
         tags.rank = None
+
+
+def _turned(
+    scenario: Scenario, workload: Workload, model: nn.Module, own: list[tuple[str, Any]], rank: int
+) -> list[tuple[str, torch.Tensor]]:
+    """How far a rank's gradients are from its ``own`` if its rows come in the opposite order: roundings, which a right
+    strategy may have as well. The largest of each tensor.
+    """
+    gradients = {name: gradient.clone() for name, gradient in own if gradient is not None}
+    model.zero_grad(set_to_none=True)
+    *inputs, target = (part.flip(0) for part in workload.micro_batch(0, 0, rank))
+    with casting(scenario):
+        output = workload.call(model, inputs)
+    workload.loss(output, target).backward()
+    named = [(name, p.grad) for name, p in model.named_parameters() if p.grad is not None]
+    return [(name, (grad - gradients[name]).abs().max().double()) for name, grad in named if name in gradients]
 
 
 @torch.no_grad()

@@ -20,6 +20,7 @@ DECAY, SLOWER = (
     1 / 4,
 )  # of groups: one decays, the other is slower; powers of two, so that exact arithmetic stays so
 ADAMW_LR = 1e-3
+FAR_ABOVE = 1e6
 
 
 def _steps(given: Any) -> Any:
@@ -54,10 +55,15 @@ class Scenario(BaseModel):
     eval_mode: bool = Field(False, description="the model is trained in evaluation mode")
     use_no_sync: bool = Field(True, description="false: every micro-batch's backward may synchronise")
     forwards_first: bool = Field(False, description="all forwards of a step before its first backward")
+    named_inputs: bool = Field(False, description="the model takes an input by name")
+    one_backward: bool = Field(False, description="the losses of all forwards are summed, and one backward follows")
+    dropped_before: int | None = Field(None, description="before this step, a forward that no backward follows")
+    whole_steps: Steps = Field((), description="steps whose micro-batches a rank takes all at once, as one batch")
     zero_grad: Literal["before_forward", "after_forward"] = "before_forward"
     set_to_none: bool = Field(True, description="how zero_grad() is called")
     autocast: bool = Field(False, description="forwards run under torch.autocast in bfloat16")
     clip_norm: float | None = Field(None, gt=0, description="clip_grad_norm_ before the step")
+    loose_clip_in: Steps = Field((), description="steps in which the norm may be far larger than it ever is")
     raise_before: int | None = Field(None, description="before this step an exception leaves a no_sync() context")
     evaluate_after: int | None = Field(None, description="after this step a forward in eval mode, without gradients")
     resume_after: int | None = Field(None, description="after this step a fresh replica takes over by state_dict()")
@@ -73,7 +79,8 @@ class Scenario(BaseModel):
     uneven: bool = Field(False, description="odd ranks have one step more; all train inside the wrapper's join()")
     alone_for: int | None = Field(None, ge=1, description="one rank by itself takes the samples of this many ranks")
     loss_times: int = Field(1, ge=1, description="the loss is multiplied by this, where that rank stands for a sum")
-    overflow: bool = Field(False, description="on the last rank the gradient of one parameter is infinite")
+    overflow: bool = Field(False, description="in the first step a gradient is infinite on the last rank")
+    infinite_loss: bool = Field(False, description="the last rank's loss is infinite, by a constant: no gradient is")
     own_interpreters: bool = Field(False, description="each rank is a Python of its own, as under torchrun, not a fork")
     same_registration: bool = Field(True, description="false: some ranks register equal parameters in another order")
 
@@ -102,6 +109,10 @@ class Scenario(BaseModel):
     def samples_per_step(self) -> int:
         """The large batch: what the single process takes in one step."""
         return self.world_size * self.num_micro_batches * self.samples_per_micro_batch
+
+    def max_norm(self, step: int) -> float | None:
+        """To what the norm of ``step``'s gradients is clipped; None: it is not."""
+        return self.clip_norm * FAR_ABOVE if self.clip_norm and step in self.loose_clip_in else self.clip_norm
 
     @property
     def lr(self) -> float:

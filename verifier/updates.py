@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from verifier.alone import compare_with_alone, standard
+from verifier.arithmetic import contract_of, is_lossy, own_steps
 from verifier.check import Findings
 from verifier.comparison import Difference, compare
-from verifier.equivalence import blocked_reference, contract_of, is_lossy, own_steps
+from verifier.equivalence import blocked_reference
 from verifier.misplaced import same_in_another_order
 from verifier.movement import common_factor, is_about, told_by_the_world_size
 from verifier.narrowing import held_in

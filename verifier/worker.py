@@ -7,6 +7,7 @@ single process does beside it is in ``reference``.
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -22,10 +23,11 @@ from verifier.changing import change, trained
 from verifier.evaluating import evaluate, stay_in_evaluation_mode
 from verifier.journal import Journal, rng_digest
 from verifier.late_weights import LateWeights
+from verifier.lines import STOPPED_AFTER
 from verifier.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
 from verifier.loss_scale import LossScale
 from verifier.observer import Observer
-from verifier.overflow import overflow
+from verifier.overflow import finite_everywhere, overflow
 from verifier.reference import attach_tags, casting, describe, seed_streams, seed_torch
 from verifier.resuming import resume
 from verifier.scenario import Scenario
@@ -51,7 +53,7 @@ class Subject:
         self.loss_scale = LossScale(journal, scenario.world_size, self._loss_scaled)
         self.tags = attach_tags(scenario, self.model, rank) if scenario.tagged else None
         last = rank == scenario.world_size - 1
-        self.arrived = overflow(self.model, here=last) if scenario.overflow else None
+        self.arrived = overflow(self.model, now=lambda: last and observer.step == 0) if scenario.overflow else None
         self.frozen_names = describe(journal, self.model, self.workload)
         self.workload.begin(self.model)
         if not scenario.same_start:
@@ -103,6 +105,9 @@ class Subject:
             if step == self.scenario.raise_before and not self._leave_no_sync_by_an_exception(step):
                 return False
             self._step(step)
+            if self.scenario.overflow and not finite_everywhere(self):
+                self.journal.note(STOPPED_AFTER, step)
+                break
             if step == self.scenario.resume_after and not resume(self, strategy, step):
                 return False
             if reason := reschedule(self.optimizer, self.scenario, step):
@@ -166,11 +171,13 @@ class Subject:
             driver.start_step(self.optimizer)
             if scenario.zero_grad == "before_forward":
                 driver.zero_grad(self.optimizer, set_to_none=scenario.set_to_none)
+            if step == scenario.dropped_before:
+                self._forward(step, 0)
             loss = self._forwards_first(step) if scenario.forwards_first else self._in_turn(step)
             self.phase("before_step")
             driver.before_step()
-            if scenario.clip_norm is not None:
-                driver.clip([p for _, p in self.parameters], scenario.clip_norm)
+            if (max_norm := scenario.max_norm(step)) is not None:
+                driver.clip([p for _, p in self.parameters], max_norm)
             self.record("gradient", step)
             self.phase("step")
             self._optimize(step)
@@ -191,8 +198,8 @@ class Subject:
     def _in_turn(self, step: int) -> float:
         """Forward and backward of one micro-batch after the other; returns the rank's loss."""
         total = 0.0
-        for micro in range(self.scenario.num_micro_batches):
-            last = micro == self.scenario.num_micro_batches - 1
+        for micro in range(self._num_backwards(step)):
+            last = micro == self._num_backwards(step) - 1
             quiet = self.scenario.use_no_sync and not last
             with self.driver.no_sync() if quiet else nullcontext():
                 loss = self._forward(step, micro, quiet=quiet)
@@ -205,10 +212,13 @@ class Subject:
 
     def _forwards_first(self, step: int) -> float:
         losses = [self._forward(step, micro) for micro in range(self.scenario.num_micro_batches)]
-        for micro, loss in enumerate(losses):
+        for micro, loss in enumerate([torch.stack(losses).sum()] if self.scenario.one_backward else losses):
             self.phase("backward", micro)
             self.driver.backward(loss)
         return sum(float(loss.detach()) for loss in losses)
+
+    def _num_backwards(self, step: int) -> int:
+        return 1 if step in self.scenario.whole_steps else self.scenario.num_micro_batches
 
     def _forward(self, step: int, micro: int, *, quiet: bool = False) -> torch.Tensor:
         """The loss of one micro-batch, its share of the rank's."""
@@ -220,25 +230,27 @@ class Subject:
         begin = workloads.entering(kind, self._forward_began) if first else nullcontext()
         left = partial(self._left, step)
         with begin, self.workload.watching(saw, left), casting(self.scenario), self.loss_scale.watching(kind):
-            output = self.driver.forward(*inputs)
-        if not isinstance(output, torch.Tensor):
-            raise TypeError(f"the wrapped model returned a {type(output).__name__}; the model itself returns a Tensor")
+            output = self.workload.call(self.driver.forward, inputs)
+        self.workload.require_alike(output)
         if first:
             self.record("weight", -1)  # what the first forward used: the latest moment to be equal
             self._record_frozen(-1)
         self.late.forwarded(step, micro)
-        scale = self.scenario.loss_times / self.scenario.num_micro_batches
+        scale = self.scenario.loss_times / self._num_backwards(step)
+        more = math.inf if self.scenario.infinite_loss and self.rank == self.scenario.world_size - 1 else 0.0
 
-        def loss_of(output: torch.Tensor) -> torch.Tensor:
-            return self.workload.loss(output, target) * scale
+        def loss_of(output: Any) -> torch.Tensor:
+            return self.workload.loss(output, target) * scale + more
 
         loss = loss_of(output)
-        self.loss_scale.follow(loss, loss_of)
+        self.loss_scale.follow(loss, output, loss_of)
         return loss
 
     def _micro_batch(self, step: int, micro: int) -> tuple[torch.Tensor, ...]:
         if self.scenario.alone_for is not None:
             return self.workload.everybodys_micro_batch(step, micro)
+        if step in self.scenario.whole_steps:
+            return self.workload.whole_batch(step, self.rank)
         return self.workload.micro_batch(step, micro, self.rank)
 
     def _forward_began(self) -> None:

@@ -7,7 +7,7 @@ slice. So ranks see different samples, and the single process sees exactly the u
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ class Workload(ABC):
     """A model, its data, its loss. One instance per process and scenario."""
 
     exact: ClassVar[bool] = False  # every number that occurs is exact in its dtype, whatever the order of sums
+    rows_may_turn: ClassVar[bool] = False  # what another order of rows comes to is measured: in narrow dtypes it shows
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -41,8 +42,17 @@ class Workload(ABC):
         """The large batch of ``step``: inputs first, targets last, ``scenario.samples_per_step`` rows each."""
 
     @abstractmethod
-    def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    def loss(self, output: Any, target: torch.Tensor) -> torch.Tensor:
         """The mean over the rows given."""
+
+    def call(self, forward: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Any:
+        """What a loop gets of ``inputs``; a model may want some of them by name."""
+        return forward(*inputs)
+
+    def require_alike(self, output: Any) -> None:
+        """Raises TypeError if the wrapped model returned what the model itself never does."""
+        if not isinstance(output, torch.Tensor):
+            raise TypeError(f"the wrapped model returned a {type(output).__name__}; the model itself returns a Tensor")
 
     def optimizer(self) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
         """SGD with momentum, or AdamW, and its options. SGD first: Adam hides wrong scales."""
@@ -72,6 +82,11 @@ class Workload(ABC):
         size = self.scenario.samples_per_micro_batch
         start = (rank * self.scenario.num_micro_batches + micro) * size
         return tuple(tensor[start : start + size] for tensor in self.large_batch(step))
+
+    def whole_batch(self, step: int, rank: int) -> tuple[torch.Tensor, ...]:
+        """All micro-batches of ``rank`` as one."""
+        each = [self.micro_batch(step, micro, rank) for micro in range(self.scenario.num_micro_batches)]
+        return tuple(torch.cat(parts) for parts in zip(*each, strict=True))
 
     def everybodys_micro_batch(self, step: int, micro: int) -> tuple[torch.Tensor, ...]:
         """What all ranks together take as their ``micro``-th micro-batch."""

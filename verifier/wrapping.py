@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ddp_core.arguments import filled
+from ddp_core.arguments import filled, model_by_name
 from ddp_core.driver import Driver
 from ddp_core.methods import that_a_loop_may_call
 from ddp_core.recognition import drive, marks
@@ -39,8 +39,16 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
         return handed[0]
 
     def wrap(model: nn.Module) -> Any:
-        options = filled(strategy.wrap, strategy.options, model, subject.bucket_cap_mb, make_optimizer=hand_over)
-        return strategy.wrap(model, **options)
+        by_name = model_by_name(strategy.wrap)
+        options = filled(
+            strategy.wrap,
+            strategy.options,
+            model,
+            subject.bucket_cap_mb,
+            num_given=by_name is None,
+            make_optimizer=hand_over,
+        )
+        return strategy.wrap(model, **options) if by_name is None else strategy.wrap(**{by_name: model, **options})
 
     before = marks(model)
     try:

@@ -47,11 +47,11 @@ class SynchronizerDriver(Driver):
     def start_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepped = optimizer
 
-    def forward(self, *inputs: torch.Tensor) -> Any:
+    def forward(self, *inputs: torch.Tensor, **named: torch.Tensor) -> Any:
         if self._broadcasts is not None:
             name, self._broadcasts = self._broadcasts, None
             self._call(name)
-        return self.model(*inputs)
+        return self.model(*inputs, **named)
 
     def before_step(self) -> None:
         name = _synchronizing(self.wrapped, 0) or _synchronizing(self.wrapped, 1)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from ddp_core.arguments import model_by_name
 from ddp_core.driver import Driver
 from ddp_core.recognition import drive, marks, recognise
 
@@ -165,6 +166,44 @@ def test_what_is_wrong_is_found(verify, name):
     report = verify(body)
     assert codes <= {check.code for check in report.checks if check.verdict == "fail"}, report.summary
     assert words in report.model_dump_json(), report.summary
+
+
+@pytest.mark.parametrize("arguments", ["rank, world_size, model", "*, model", "group, net=None"])
+def test_the_model_is_given_to_the_argument_of_that_name(verify, arguments):
+    name = "net" if "net" in arguments else "model"
+    verify(f"def wrap({arguments}):\n    return DistributedDataParallel({name})\n").assert_pass()
+
+
+def test_a_first_argument_of_no_known_name_is_the_model():
+    assert model_by_name(lambda m, model=None: m) is None
+    assert model_by_name(lambda module, network: module) is None
+    assert model_by_name(lambda rank, network: network) == "network"
+
+
+def test_a_hook_that_is_no_function_is_told_what_it_is(verify):
+    body = """
+import functools
+
+def hook(state, bucket, divisor):
+    return dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+
+wrap = functools.partial(hook, divisor=2)
+"""
+    report = verify(body)
+    assert report.verdict == "unknown"
+    assert "looks like a communication hook" in report.summary
+
+
+def test_a_script_that_parses_its_arguments_does_not_meet_ours(verify):
+    body = """
+import argparse
+
+parsed = argparse.ArgumentParser().parse_args()
+
+def wrap(model):
+    return DistributedDataParallel(model)
+"""
+    verify(body).assert_pass()
 
 
 def test_a_function_that_leaves_nothing_is_asked_about(verify):

@@ -23,6 +23,7 @@ from verifier.check import Findings, check
 from verifier.comparison import odd_ones_out
 from verifier.diagnosis import SEEN_ONLY
 from verifier.late_tags import tagged_too_late
+from verifier.lines import STOPPED_AFTER
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 
@@ -38,7 +39,8 @@ def weight_lockstep(recording: Recording) -> Findings:
     if reason := tagged_too_late(recording):
         findings.not_claimed = reason
         return findings
-    for step in range(recording.scenario.num_steps):
+    last = recording.ranks[0].notes.get(STOPPED_AFTER, recording.scenario.num_steps - 1)
+    for step in range(last + 1):
         failures = [f for name in recording.parameter_names for f in _compare(recording, step, name, findings)]
         findings.failures += failures
         if failures:  # later steps only repeat it

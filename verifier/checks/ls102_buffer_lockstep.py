@@ -29,9 +29,9 @@ from functools import partial
 import numpy as np
 
 from verifier.agreement import compare_across_ranks
+from verifier.arithmetic import contract_of
 from verifier.check import Findings, check
 from verifier.comparison import Difference, compare
-from verifier.equivalence import contract_of
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 

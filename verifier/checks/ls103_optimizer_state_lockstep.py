@@ -18,8 +18,8 @@ Remedy: step with the same gradients on every rank; when resuming, load the same
 from __future__ import annotations
 
 from verifier.agreement import compare_across_ranks
+from verifier.arithmetic import contract_of
 from verifier.check import Findings, check
-from verifier.equivalence import contract_of
 from verifier.late_tags import tagged_too_late
 from verifier.recording import Recording
 

@@ -32,8 +32,9 @@ Remedy: make the optimizer from the parameters that are trained, after wrapping;
 from __future__ import annotations
 
 from verifier.alone import has_own_rule, nothing_shown, standard
+from verifier.arithmetic import contract_of, is_exact, is_narrow, is_wide, may_turn_over
 from verifier.check import Findings, check
-from verifier.equivalence import blocked_reference, contract_of, is_exact, is_narrow, is_wide, may_turn_over
+from verifier.equivalence import blocked_reference
 from verifier.frozen import compare_frozen
 from verifier.out_of_sight import bounds_weights, compare_gradients
 from verifier.recording import Recording

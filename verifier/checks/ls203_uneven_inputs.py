@@ -18,8 +18,9 @@ last.
 from __future__ import annotations
 
 from verifier.agreement import compare_across_ranks
+from verifier.arithmetic import own_steps
 from verifier.check import Findings, check
-from verifier.equivalence import blocked_reference, own_steps
+from verifier.equivalence import blocked_reference
 from verifier.out_of_sight import compare_gradients
 from verifier.recording import Recording
 from verifier.updates import compare_final, not_judged

@@ -16,9 +16,10 @@ Remedy: evaluate through the module that is trained, or bring the copy up to dat
 
 from __future__ import annotations
 
+from verifier.arithmetic import contract_of, own_steps
 from verifier.check import Findings, check
 from verifier.comparison import Difference, bound_float64, compare
-from verifier.equivalence import blocked_reference, contract_of, own_steps
+from verifier.equivalence import blocked_reference
 from verifier.out_of_sight import compare_gradients
 from verifier.recording import RankRecording, Recording
 from verifier.updates import compare_weights

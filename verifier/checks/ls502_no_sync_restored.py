@@ -16,8 +16,8 @@ Remedy: ``try: yield`` / ``finally: self.sync = True``.
 from __future__ import annotations
 
 from verifier.agreement import compare_across_ranks
+from verifier.arithmetic import contract_of, own_steps
 from verifier.check import Findings, check
-from verifier.equivalence import contract_of, own_steps
 from verifier.out_of_sight import OUT_OF_SIGHT, compare_gradients
 from verifier.recording import Recording
 from verifier.updates import compare_weights

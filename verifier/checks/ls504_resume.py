@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from verifier.agreement import compare_across_ranks
 from verifier.alone import standard
+from verifier.arithmetic import is_lossy, own_steps
 from verifier.check import Findings, check
 from verifier.diagnosis import SEEN_ONLY
-from verifier.equivalence import is_lossy, own_steps
 from verifier.recording import Recording
 from verifier.refusal import last_words
 from verifier.updates import compare_weights, not_judged

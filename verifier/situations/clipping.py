@@ -1,4 +1,7 @@
-"""Clipping: the norm of the synchronised gradients is clipped before the step, and the clip is active."""
+"""Clipping: the norm of the synchronised gradients is clipped before the step.
+
+In the first step and the third it is larger than it may be; in the second it may be far larger, and nothing is clipped.
+"""
 
 from __future__ import annotations
 
@@ -8,5 +11,11 @@ SITUATION = Situation(
     since="standard",
     workload="llama",
     samples_per_micro_batch=2,
-    fields={"num_steps": 2, "clip_norm": 0.05, "small_buckets": True, "needs": ("clipping", "float64")},
+    fields={
+        "num_steps": 3,
+        "clip_norm": 0.05,
+        "loose_clip_in": (1,),
+        "small_buckets": True,
+        "needs": ("clipping", "float64"),
+    },
 )

@@ -1,7 +1,8 @@
 """Overflow: on the last rank one gradient is infinite, as after a spike in its data. All have to come to the same.
 
 A sum with infinity in it is infinite on every rank. Whoever looks before the sum, and leaves out the step, or what is
-not finite, has to do that on every rank or on none.
+not finite, has to do that on every rank or on none; and where weights are finite after that, another step shows whether
+all of them went on with the same loss scale.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ SITUATION = Situation(
     since="standard",
     workload="exact",
     fields={
+        "num_steps": 2,
         "overflow": True,
         "small_buckets": True,
         "needs": ("non_finite_gradients",),

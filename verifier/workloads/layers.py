@@ -13,6 +13,7 @@ from verifier.workload import Workload
 
 DTYPES = {
     "float32": (torch.float32,) * 3,
+    "changing_batches": (torch.float32,) * 3,
     "autocast": (torch.float32,) * 3,
     "bfloat16": (torch.bfloat16,) * 3,
     "mixed_dtypes": (torch.float32, torch.float64, torch.bfloat16),
@@ -33,6 +34,8 @@ class Layers(nn.Module):
 
 
 class LayersWorkload(Workload):
+    rows_may_turn = True
+
     def model(self, rank: int | None) -> nn.Module:
         return Layers(DTYPES[self.scenario.situation], self.width)
 

@@ -1,0 +1,21 @@
+"""Changing batches: two micro-batches, then one batch of twice the size, then two again, in float32.
+
+What was learnt of the first step does not hold: how many backwards there are, and how many rows.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="layers",
+    samples_per_micro_batch=2,
+    fields={
+        "num_steps": 3,
+        "num_micro_batches": 2,
+        "whole_steps": (1,),
+        "small_buckets": True,
+        "needs": ("accumulation",),
+    },
+)

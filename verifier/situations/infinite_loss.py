@@ -1,0 +1,19 @@
+"""Infinite loss: on the last rank the loss is infinite, by a constant, and no gradient is.
+
+Who leaves out a step for that has to agree on it with the others.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="exact",
+    fields={
+        "infinite_loss": True,
+        "small_buckets": True,
+        "needs": ("non_finite_gradients",),
+        "judged_by": ("LS101", "LS601"),
+    },
+)

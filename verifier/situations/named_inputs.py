@@ -1,0 +1,11 @@
+"""Named inputs: the model is given one of its inputs by name, as a mask is, and does without if it gets none."""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="structured",
+    fields={"named_inputs": True, "small_buckets": True, "needs": ("named_inputs", "float64")},
+)

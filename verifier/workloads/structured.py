@@ -1,0 +1,51 @@
+"""Structured: a model that returns a dict with a tuple in it, and may take an input by name, as language models do.
+
+Some parameters are reached through the one part of the output only, some through the other. In float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from verifier.workload import Workload
+
+
+class StructuredModel(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inlet = nn.Linear(6, 8)
+        self.head = nn.Linear(8, 3)
+        self.side = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor, *, gain: torch.Tensor | None = None) -> dict[str, Any]:
+        hidden = torch.tanh(self.inlet(x))
+        logits = self.head(hidden)
+        return {"logits": logits if gain is None else logits * gain, "parts": (hidden.detach(), self.side(hidden))}
+
+
+class Structured(Workload):
+    def model(self, rank: int | None) -> nn.Module:
+        return StructuredModel().double()
+
+    def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+        sizes = (6, 1, 3) if self.scenario.named_inputs else (6, 3)
+        rows = self.scenario.samples_per_step
+        return tuple(torch.randn(rows, size, generator=generator, dtype=torch.float64) for size in sizes)
+
+    def call(self, forward: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Any:
+        return forward(inputs[0], gain=inputs[1]) if self.scenario.named_inputs else forward(*inputs)
+
+    def require_alike(self, output: Any) -> None:
+        if not isinstance(output, Mapping) or {*output} != {"logits", "parts"}:
+            kind = type(output).__name__
+            raise TypeError(f"the wrapped model returned a {kind}; the model itself returns a dict of logits and parts")
+
+    def loss(self, output: Any, target: torch.Tensor) -> torch.Tensor:
+        return (output["logits"] - target).square().mean() + (output["parts"][1] + target).square().mean()
+
+
+WORKLOAD = Structured
