@@ -36,14 +36,16 @@ class Driver:
     wraps_forward: ClassVar[bool] = True  # False: the model runs bare, and nobody could synchronise buffers before it
     could_broadcast: ClassVar[bool] = True  # False: nothing of the strategy's is called before the first forward
 
+    # Set by whoever calls ``wrap``; a subclass may do without our ``__init__``, and has names of its own.
+    stands_beside_model: bool = False  # ``wrapped`` does not run: the bare model does
+    optimizer_of_wrap: Any = None  # the one that came out of ``wrap``, or went into it
+    optimizer_went_in: bool = False  # so what the loop asks for has reached the strategy
+
     def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
         if model is None:  # made by itself: it does the wrapping, too
             model, wrapped = wrapped, self.prepare(wrapped)
         self.wrapped, self.model = wrapped, model
         self.companions: Mapping[str, Callable[..., Any]] = {}
-        self.beside = False  # an object beside the model, which runs bare: what it leaves on the model, or its methods
-        self.optimizer: Any = None  # one that came out of ``wrap`` with the wrapped model, or went into it
-        self.handed = False  # it went into it: what the loop asks for has reached the strategy
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
@@ -58,12 +60,12 @@ class Driver:
         """Before anything else of a step."""
 
     @property
-    def called(self) -> Any:
+    def callee(self) -> Any:
         """What is called on inputs, evaluated and saved: what ``wrap`` returned, or the model that it stands beside."""
-        return self.model if self.beside else self.wrapped
+        return self.model if self.stands_beside_model else self.wrapped
 
     def forward(self, *inputs: torch.Tensor, **named: torch.Tensor) -> Any:
-        call = self.called if callable(self.called) else self.called.forward
+        call = self.callee if callable(self.callee) else self.callee.forward
         return call(*inputs, **named)
 
     @property
@@ -107,7 +109,7 @@ class Driver:
         """
         build = getattr(self.wrapped, "wrap_optimizer", None)
         if not callable(build):
-            return cls(parameters, **options) if self.optimizer is None else self.optimizer
+            return cls(parameters, **options) if self.optimizer_of_wrap is None else self.optimizer_of_wrap
         optimizer: torch.optim.Optimizer = build(cls, parameters, **options)
         return optimizer
 
@@ -148,11 +150,11 @@ class Driver:
 
         Raises AttributeError if it offers nothing.
         """
-        saved: dict[str, Any] = self.called.state_dict()
+        saved: dict[str, Any] = self.callee.state_dict()
         return saved
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        self.called.load_state_dict(saved)
+        self.callee.load_state_dict(saved)
 
     def gradient(self, parameter: nn.Parameter) -> torch.Tensor | None:
         """What the optimizer will take as the gradient of ``parameter``; some keep it in ``main_grad``."""

@@ -50,7 +50,7 @@ def drive(
     kind = styles()[style] if style else recognise(wrapped, left_marks=left_marks)
     driver = kind(model if wrapped is None else wrapped, model)
     driver.companions = companions or {}
-    driver.beside, driver.optimizer = not runs(wrapped), optimizer
+    driver.stands_beside_model, driver.optimizer_of_wrap = not runs(wrapped), optimizer
     return driver
 
 

@@ -29,7 +29,7 @@ def evaluate(subject: Subject, step: int) -> Any:
     *inputs, _ = subject.workload.micro_batch(step, 0, subject.rank)
     try:
         subject.phase("evaluation")
-        with _evaluation_mode(subject.driver.called), torch.no_grad():
+        with _evaluation_mode(subject.driver.callee), torch.no_grad():
             output = subject.workload.call(subject.driver.forward, inputs)
     except BaseException as error:
         raise StrategyError.of(f"in an evaluation after step {step}", error) from error

@@ -85,6 +85,7 @@ def _order_of_rows(recording: Recording, reference: Tensor, mean: np.ndarray, sc
     assert reference.values is not None
     largest = float(np.abs(mean).max(initial=0.0))
     off = float(np.abs(reference.values * scale - mean).max(initial=0.0))
+    off = off if np.isfinite(off) else 0.0
     alone, ranks = recording.reference, range(recording.scenario.world_size)
     assert alone is not None
     turned = [alone.tensor(f"{TURNED}_{rank}", 0, reference.name) for rank in ranks]

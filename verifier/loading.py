@@ -172,7 +172,7 @@ def load_strategy(
 
 def _runs_bare(driver: Driver) -> bool:
     """Is this a stranger's driver that calls the model as it is, with nothing of its own before the forward?"""
-    if driver.beside:
+    if driver.stands_beside_model:
         return not driver.model._forward_pre_hooks
     own = type(driver)
     theirs = own.forward is not Driver.forward or own.start_step is not Driver.start_step

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
     """Save, build anew, load, go on. False: the strategy offers no ``state_dict()``, and this is not claimed."""
     driver = subject.driver
-    for what, thing in (("strategy", driver.called), ("optimizer", subject.optimizer)):
+    for what, thing in (("strategy", driver.callee), ("optimizer", subject.optimizer)):
         if not callable(getattr(thing, "state_dict", None)):
             subject.journal.note("not_claimed", f"the {what} offers no state_dict()")
             return False

@@ -26,9 +26,9 @@ class Brought:
 
     def __init__(self, driver: Driver) -> None:
         held = [getattr(driver.wrapped, "optimizer", None), *getattr(driver.wrapped, "__dict__", {}).values()]
-        self._held = [] if driver.handed else [driver.optimizer, driver.wrapped, *held]
+        self._held = [] if driver.optimizer_went_in else [driver.optimizer_of_wrap, driver.wrapped, *held]
         self._is_engine, self._has_room = isinstance(driver, EngineDriver), hasattr(driver.wrapped, "optimizer")
-        self._came_along = driver.optimizer is not None and not driver.handed
+        self._came_along = driver.optimizer_of_wrap is not None and not driver.optimizer_went_in
 
     def holds(self, optimizer: Any) -> bool:
         return optimizer is not None and any(optimizer is thing for thing in self._held)

@@ -72,7 +72,7 @@ class Subject:
         self.journal.note("rng_start", rng_digest())
         self.model.train(not scenario.eval_mode)
         self.take_over(wrapped_by(self, strategy, self.model))
-        stay_in_evaluation_mode(self.driver.called, scenario)
+        stay_in_evaluation_mode(self.driver.callee, scenario)
         if not self._claimed(strategy.driven_by(self.driver)):
             return
         if self.scenario.clip_norm is not None and not self.driver.can_clip:
@@ -247,10 +247,13 @@ class Subject:
         return loss
 
     def _micro_batch(self, step: int, micro: int) -> tuple[torch.Tensor, ...]:
+        whole = step in self.scenario.whole_steps
+        each = [self._own_micro_batch(step, one) for one in range(self.scenario.num_micro_batches)] if whole else []
+        return tuple(map(torch.cat, zip(*each, strict=True))) if whole else self._own_micro_batch(step, micro)
+
+    def _own_micro_batch(self, step: int, micro: int) -> tuple[torch.Tensor, ...]:
         if self.scenario.alone_for is not None:
             return self.workload.everybodys_micro_batch(step, micro)
-        if step in self.scenario.whole_steps:
-            return self.workload.whole_batch(step, self.rank)
         return self.workload.micro_batch(step, micro, self.rank)
 
     def _forward_began(self) -> None:

@@ -83,11 +83,6 @@ class Workload(ABC):
         start = (rank * self.scenario.num_micro_batches + micro) * size
         return tuple(tensor[start : start + size] for tensor in self.large_batch(step))
 
-    def whole_batch(self, step: int, rank: int) -> tuple[torch.Tensor, ...]:
-        """All micro-batches of ``rank`` as one."""
-        each = [self.micro_batch(step, micro, rank) for micro in range(self.scenario.num_micro_batches)]
-        return tuple(torch.cat(parts) for parts in zip(*each, strict=True))
-
     def everybodys_micro_batch(self, step: int, micro: int) -> tuple[torch.Tensor, ...]:
         """What all ranks together take as their ``micro``-th micro-batch."""
         each = [self.micro_batch(step, micro, rank) for rank in range(self.scenario.world_size)]

@@ -58,8 +58,8 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
     except BaseException as error:
         raise StrategyError.of("in wrap(model)", error) from error
     if handed:
-        driver.handed = True
-        driver.optimizer = handed[0] if driver.optimizer is None else driver.optimizer
+        driver.optimizer_went_in = True
+        driver.optimizer_of_wrap = handed[0] if driver.optimizer_of_wrap is None else driver.optimizer_of_wrap
     journal.note("driver", driver.style)
     journal.note("has_no_sync", driver.has_no_sync)
     if type(driver) is Driver and driver.wrapped is not subject.model:

@@ -232,8 +232,8 @@ def test_marks_are_hooks_and_methods():
 def test_a_tuple_is_taken_apart_where_it_says_what_it_is():
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    assert drive((model, optimizer), model).optimizer is optimizer
-    assert drive([model], model).optimizer is None
+    assert drive((model, optimizer), model).optimizer_of_wrap is optimizer
+    assert drive([model], model).optimizer_of_wrap is None
     for unclear in ((model, 1), (None, optimizer), (model, optimizer, "loader"), ()):
         with pytest.raises(TypeError, match=r"or with its optimizer, \(wrapped, optimizer\)"):
             drive(unclear, model)
