@@ -3,7 +3,7 @@
 Special here: it runs what ``python -m tests.kill_matrix`` runs, and holds the page in docs/ to it: who is in the page,
 and what is marked there, must be what the files themselves say. All rows take a third of an hour, so every seventh is
 run here, and all of them with LOCKSTEP_ALL_ROWS=1 (``make matrix``); the built-in strategies' are run by
-``test_strategies.py``, at four world sizes.
+``test_strategies.py``, at two to four world sizes.
 """
 
 from __future__ import annotations
