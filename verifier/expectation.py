@@ -25,8 +25,7 @@ from verifier.inquiry import local_gradients
 from verifier.lines import TURNED
 from verifier.recording import Recording, Tensor
 
-ROWS_FACTOR = 4
-CLIPPED_BOUND = 1e-4  # of the largest element: torch adds 1e-6 to the norm that it divides by, and others do not
+ROUNDINGS = 16  # in the last place of the largest element: what another order of a few hundred additions comes to
 SINGLE_BOUND = 1e-3  # of a tensor's largest element: a few steps of roundings come to 1e-5, mistakes to their own size
 LOSSY_DRIFT = 0.25  # of the largest element: what a few steps of declared roundings may add up to, generously
 
@@ -50,8 +49,7 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
     if is_exact(recording):
         bound = bound_exact(float(magnitude.max(initial=0.0)), world_size, reference.dtype)
     elif is_wide(recording):
-        clipped = recording.scenario.clip_norm is not None
-        bound = CLIPPED_BOUND * float(np.abs(values).max(initial=0.0)) if clipped else bound_float64(values)
+        bound = bound_float64(values) + added_to_norms(recording, step) * float(np.abs(values).max(initial=0.0))
     elif step > 0 and is_single(recording):
         bound = SINGLE_BOUND * float(np.abs(values).max(initial=0.0))
     else:
@@ -89,9 +87,24 @@ def _order_of_rows(recording: Recording, reference: Tensor, mean: np.ndarray, sc
     assert alone is not None
     turned = [alone.tensor(f"{TURNED}_{rank}", 0, reference.name) for rank in ranks]
     known = [float(tensor.values) * scale for tensor in turned if tensor is not None and tensor.values is not None]
-    least = 16 * UNIT_ROUNDOFF["float32"]
-    times = 1 if recording.scenario.autocast else ROWS_FACTOR  # a forward without it is hardly further off than that
-    return times * max(off, *known, 0.0) + least * largest
+    return max(off, *known, 0.0) + ROUNDINGS * UNIT_ROUNDOFF["float32"] * largest
+
+
+def added_to_norms(recording: Recording, step: int) -> float:
+    """By what part gradients may be longer than the single process's, up to ``step``, where they are clipped.
+
+    torch adds 1e-6 to the norm that it divides by, and others do not. What that comes to is read off the single
+    process: what it has clipped is shorter than the limit by that part. Where nothing is clipped, nothing is allowed.
+    """
+    assert recording.reference is not None
+    part = 0.0
+    for number in range(step + 1):
+        limit = recording.scenario.max_norm(number)
+        gradients = [tensor.values for tensor in recording.reference.named("gradient", number).values()]
+        norm = float(np.sqrt(sum(float((np.abs(g) ** 2).sum()) for g in gradients if g is not None)))
+        if limit is not None and number not in recording.scenario.loose_clip_in and norm:
+            part += max(limit / norm - 1, 0.0)
+    return part
 
 
 def _clipped_by(recording: Recording, step: int, name: str, clipped: np.ndarray) -> float:

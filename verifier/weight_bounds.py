@@ -12,7 +12,7 @@ import numpy as np
 
 from verifier.arithmetic import contract_of, is_exact, is_lossy, is_narrow, is_single
 from verifier.comparison import UNIT_ROUNDOFF, bound_exact, bound_float64
-from verifier.expectation import CLIPPED_BOUND, LOSSY_DRIFT, SINGLE_BOUND
+from verifier.expectation import LOSSY_DRIFT, SINGLE_BOUND, added_to_norms
 from verifier.recording import Recording, Tensor
 from verifier.scenario import ADAMW_LR, SGD_LR, SGD_MOMENTUM
 
@@ -36,7 +36,8 @@ def weight_bound(recording: Recording, step: int, name: str, expected: Tensor) -
         stored = 4 * UNIT_ROUNDOFF[expected.dtype] * np.abs(expected.values)  # two numbers further on
         return np.asarray(stored + NARROW_BOUND * _moved(recording, step, name, expected.values) + 1e-12)
     if scenario.clip_norm is not None and scenario.optimizer == "sgd":
-        return CLIPPED_BOUND * _moved(recording, step, name, expected.values) + 1e-12
+        longer = added_to_norms(recording, step) * _moved(recording, step, name, expected.values)
+        return longer + 1e-10 * max(largest, 1.0) * (step + 1)
     if scenario.optimizer == "adamw":
         return _adamw_bound(recording, step, name, largest)
     if contract_of(recording).get("average") == "sum":
