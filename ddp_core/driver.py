@@ -33,6 +33,9 @@ class Driver:
 
     style: ClassVar[str] = "native"
     specificity: ClassVar[int] = 0  # of the styles that fit, the highest wins
+    is_no_wrapper: ClassVar[bool] = (
+        False  # True: the strategy is not what wraps a model, and the driver is made from it
+    )
     wraps_forward: ClassVar[bool] = True  # False: the model runs bare, and nobody could synchronise buffers before it
     could_broadcast: ClassVar[bool] = True  # False: nothing of the strategy's is called before the first forward
 

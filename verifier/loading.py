@@ -24,10 +24,7 @@ from typing import Any
 import torch
 
 from ddp_core.driver import Driver
-from ddp_core.drivers.comm_hook import CommHookDriver
-from ddp_core.drivers.distributed_optimizer import DistributedOptimizerDriver
-from ddp_core.drivers.function import FunctionDriver
-from ddp_core.drivers.sharded_optimizer import ShardedOptimizerDriver
+from ddp_core.recognition import styles
 from ddp_core.strategy import Contract
 from verifier import catalogue
 from verifier.errors import OurFault
@@ -43,12 +40,6 @@ AN_OPTIMIZER = (
     "{name} is an optimizer, and a loop needs to know what wraps the model beside it: write a class with a "
     "wrap_optimizer(cls, parameters, **options) that makes it, or a ddp_core.Driver with make_optimizer(); one that "
     "is built from (parameters, optimizer_class, ...) is a strategy as it is"
-)
-NO_WRAPPERS: tuple[type[Driver], ...] = (
-    FunctionDriver,
-    CommHookDriver,
-    DistributedOptimizerDriver,
-    ShardedOptimizerDriver,
 )
 _OURS = ("verifier", "ddp_core/driver", "ddp_core/methods", "ddp_core/recognition", "ddp_core/arguments")
 _OWN_FOLDERS = tuple(str(Path(__file__).parent.parent / part) for part in _OURS)
@@ -161,7 +152,8 @@ def load_strategy(
         if "first_bucket_cap_mb" in inspect.signature(target).parameters:
             options.setdefault("first_bucket_cap_mb", bucket_cap_mb / 2)
     contract = _contract(module, target, options)
-    kind = next((kind for kind in NO_WRAPPERS if kind.style == style or (style is None and kind.fits(target))), None)
+    kinds = [kind for kind in styles().values() if kind.is_no_wrapper]
+    kind = next((kind for kind in kinds if kind.style == style or (style is None and kind.fits(target))), None)
     if kind is None and inspect.isclass(target) and issubclass(target, torch.optim.Optimizer):
         raise StrategyError("on import", AN_OPTIMIZER.format(name=attribute))
     if kind is not None:

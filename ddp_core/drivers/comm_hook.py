@@ -19,6 +19,7 @@ from ddp_core.methods import takes
 
 class CommHookDriver(Driver):
     style = "comm_hook"
+    is_no_wrapper = True
 
     def __init__(self, hook: Callable[..., Any], model: nn.Module, bucket_cap_mb: float, **options: Any) -> None:
         wrapped = DistributedDataParallel(model, bucket_cap_mb=bucket_cap_mb, **options)

@@ -22,6 +22,7 @@ CLASSES = ("optimizer_class", "optimizer_cls", "optim_class", "optim_cls", "opti
 
 class DistributedOptimizerDriver(Driver):
     style = "distributed_optimizer"
+    is_no_wrapper = True
     wraps_forward = False
     could_broadcast = False
 
@@ -32,7 +33,7 @@ class DistributedOptimizerDriver(Driver):
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
         """A class or function whose first argument is an optimizer. What ``wrap(model)`` returned never is."""
-        return names_of_arguments(wrapped)[:1] in [[name] for name in OPTIMIZERS]
+        return argument(wrapped, 0) in OPTIMIZERS
 
     @property
     def can_clip(self) -> bool:
@@ -50,19 +51,19 @@ class DistributedOptimizerDriver(Driver):
         return built
 
 
-def names_of_arguments(target: Any) -> list[str]:
-    """Of a class or function; nothing of anything else."""
+def argument(target: Any, place: int) -> str | None:
+    """The name of an argument of a class or function; None where there is none, or it does not tell."""
     if not inspect.isfunction(target) and not inspect.isclass(target):
-        return []
+        return None
     try:
-        return [*inspect.signature(target).parameters]
-    except (TypeError, ValueError):  # something that does not tell
-        return []
+        return dict(enumerate(inspect.signature(target).parameters)).get(place)
+    except (TypeError, ValueError):
+        return None
 
 
 def takes_a_class(target: Any) -> bool:
     """Is its second argument the class of the optimizer that it builds?"""
-    return names_of_arguments(target)[1:2] in [[name] for name in CLASSES]
+    return argument(target, 1) in CLASSES
 
 
 DRIVER = DistributedOptimizerDriver

@@ -21,6 +21,7 @@ from ddp_core.methods import takes, what_it_asks_for
 
 class FunctionDriver(Driver):
     style = "function"
+    is_no_wrapper = True
     wraps_forward = False
     could_broadcast = False
 

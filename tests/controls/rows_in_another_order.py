@@ -1,4 +1,4 @@
-"""torch's DDP; a rank's rows go through the model in the opposite order, and what comes out is put back."""
+"""torch's DDP; a rank's last row goes through the model first, and what comes out is put back in order."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from torch.nn.parallel import DistributedDataParallel
 DRIVER = "native"
 
 
-class Turned(DistributedDataParallel):
+class Rolled(DistributedDataParallel):
     def forward(self, *inputs, **named):
-        named = {name: value.flip(0) for name, value in named.items()}
-        output = super().forward(*(value.flip(0) for value in inputs), **named)
-        return output.flip(0) if isinstance(output, torch.Tensor) else _turned(output)
+        named = {name: value.roll(1, 0) for name, value in named.items()}
+        output = super().forward(*(value.roll(1, 0) for value in inputs), **named)
+        return output.roll(-1, 0) if isinstance(output, torch.Tensor) else _rolled_back(output)
 
 
-def _turned(output):
+def _rolled_back(output):
     first, second = output["parts"]
-    return {"logits": output["logits"].flip(0), "parts": (first.flip(0), second.flip(0))}
+    return {"logits": output["logits"].roll(-1, 0), "parts": (first.roll(-1, 0), second.roll(-1, 0))}
 
 
 def wrap(model):
-    return Turned(model, find_unused_parameters=True)
+    return Rolled(model, find_unused_parameters=True)
