@@ -273,27 +273,28 @@ def wrap(model):
 """
 
 
-def verify_foreign(lockstep, tmp_path, division):
+def verify_foreign(lockstep, tmp_path, division, profile):
     path = tmp_path / "theirs.py"
     path.write_text(FOREIGN.format(division=division))
-    report = lockstep.verify(str(path), world_size=3, profile="standard")
+    report = lockstep.verify(str(path), world_size=3, profile=profile)
     assert {scenario.driver for scenario in report.scenarios if scenario.driver} == {"synchronizer"}
     return report
 
 
 def test_a_foreign_synchronizer_is_found_and_passes(lockstep, tmp_path):
-    verify_foreign(lockstep, tmp_path, "parameter.grad /= dist.get_world_size()").assert_pass()
+    verify_foreign(lockstep, tmp_path, "parameter.grad /= dist.get_world_size()", "standard").assert_pass()
 
 
 def test_one_that_forgets_the_division_fails(lockstep, tmp_path):
-    report = verify_foreign(lockstep, tmp_path, "pass")
+    report = verify_foreign(lockstep, tmp_path, "pass", "quick")
     assert {check.code for check in report.checks if check.verdict == "fail"} == {"LS201"}
     assert "missing_average" in {failure.cause for check in report.checks for failure in check.failures}
 
 
 @pytest.mark.parametrize("options", [{}, {"use_bucketing": False}, {"bucket_cap_mb": 1e-5}])
 def test_ours_passes_without_being_named(lockstep, options):
-    report = lockstep.verify("synchronizer", world_size=2, profile="standard", options=options)
+    """In ``quick``; without options it is tried in ``standard`` with all other strategies."""
+    report = lockstep.verify("synchronizer", world_size=2, profile="quick", options=options)
     report.assert_pass()
     assert {scenario.driver for scenario in report.scenarios if scenario.driver} == {"synchronizer"}
 

@@ -110,7 +110,7 @@ def verify(lockstep, tmp_path):
         path = tmp_path / "mine.py"
         text = HEAD.replace("FACTOR", factor) + body.replace("MADE", made).replace("BEFORE", before) + declared
         path.write_text(text)
-        return lockstep.verify(f"{path}:wrap", out=tmp_path / "out", **asked)
+        return lockstep.verify(f"{path}:wrap", out=tmp_path / "out", **{"world_size": 2, **asked})
 
     return run
 
@@ -121,7 +121,7 @@ def _check(report, code):
 
 @pytest.mark.parametrize("profile", ["quick", "standard"])
 def test_a_rule_of_its_own_passes_and_the_report_says_to_what_it_was_held(verify, tmp_path, profile):
-    report = verify(DRIVEN, profile=profile, world_size=2)
+    report = verify(DRIVEN, profile=profile)
     assert report.verdict == "pass", report.summary
     assert _check(report, "LS202").comparisons > 50
     assert "Lion" in {scenario.own_rule for scenario in report.scenarios}
@@ -158,7 +158,7 @@ def test_where_nothing_moves_and_where_all_is_nan_nothing_is_shown(verify, facto
 @pytest.mark.parametrize("num_steps", [1, 2])
 def test_a_warm_up_that_starts_at_a_rate_of_zero_passes(verify, num_steps):
     body = WARMING_UP.replace("RESTS", str(num_steps)) + DRIVEN
-    report = verify(body, made='Warm(parameters, {"lr": lr})', profile="standard", world_size=2)
+    report = verify(body, made='Warm(parameters, {"lr": lr})', profile="standard")
     assert report.verdict == "pass", report.summary
 
 
@@ -232,7 +232,7 @@ def wrap(model):
 
 @pytest.mark.parametrize(("division", "verdict"), [("", "pass"), ("/ (1 + wrapped.num_steps // 2)", "fail")])
 def test_declared_sums_are_judged_in_every_step_and_clipped(verify, division, verdict):
-    report = verify(SUMS.replace("DIVISION", division), profile="standard", world_size=2)
+    report = verify(SUMS.replace("DIVISION", division), profile="standard")
     assert report.verdict == verdict, report.summary
     found = {failure.scenario: failure.step for failure in _check(report, "LS202").failures}
     assert set(found.values()) <= {2}, found  # the third step, which nothing compared before

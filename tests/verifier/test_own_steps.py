@@ -93,7 +93,7 @@ def verify(lockstep, tmp_path):
     def run(body="", *, made="Own(list(parameters), options)", also="", **asked):
         path = tmp_path / "mine.py"
         path.write_text(HEAD.replace("MADE", made).replace("ALSO", also) + body)
-        return lockstep.verify(f"{path}:wrap", out=tmp_path / "out", profile="quick", **asked)
+        return lockstep.verify(f"{path}:wrap", out=tmp_path / "out", profile="quick", world_size=2, **asked)
 
     return run
 

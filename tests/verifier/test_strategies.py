@@ -1,6 +1,7 @@
 """Every built-in strategy passes every check, at every world size it is likely to meet.
 
-Special here: a rank alone, and four of them, are tried where they differ most; everywhere with LOCKSTEP_ALL_ROWS=1.
+Special here: all are tried on three ranks, where no mean is exact by accident and no rank is the only other; on one,
+two and four those that differ most, and all of them with LOCKSTEP_ALL_ROWS=1.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ STRATEGIES = catalogue.STRATEGIES.names()
 EVERYWHERE = STRATEGIES if os.environ.get("LOCKSTEP_ALL_ROWS") else ["bucketed", "fsdp2", "zero1"]
 
 
-@pytest.mark.parametrize(("name", "world_size"), [*product(STRATEGIES, (2, 3)), *product(EVERYWHERE, (1, 4))])
+@pytest.mark.parametrize(("name", "world_size"), [*product(STRATEGIES, (3,)), *product(EVERYWHERE, (1, 2, 4))])
 def test_a_built_in_strategy_passes(lockstep, name, world_size):
     report = lockstep.verify(name, world_size=world_size, profile="standard")
     report.assert_pass()
@@ -39,7 +40,7 @@ def test_bucketed_passes_at_any_bucket_size(lockstep, cap):
 
 
 def test_thorough_repeats_every_situation_with_other_seeds(lockstep):
-    report = lockstep.verify("bucketed", world_size=2, profile="thorough")
+    report = lockstep.verify("bucketed", world_size=2, profile="thorough", workloads=("exact",))
     report.assert_pass()
     assert {"plain", "plain-2", "plain-3"} <= {scenario.name for scenario in report.scenarios}
 

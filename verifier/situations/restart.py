@@ -14,11 +14,10 @@ SITUATION = Situation(
     fields={
         "num_steps": 4,
         "optimizer": "adamw",
-        "groups": True,
         "resume_after": 1,
         "built_first": True,
         "small_buckets": True,
-        "needs": ("state_dict", "broadcasts_at_start", "odd_parameters", "parameter_groups", "float64"),
+        "needs": ("state_dict", "broadcasts_at_start", "odd_parameters", "float64"),
         "judged_by": ("LS503", "LS504"),
     },
 )
