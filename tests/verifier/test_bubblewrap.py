@@ -157,7 +157,9 @@ def test_gpus_are_not_handed_out(launcher, tmp_path):
 
 def test_a_verdict_is_the_same_as_outside(tmp_path):
     files = {"mine.py": (ROOT / "examples" / "my_ddp.py").read_text()}
-    request = Request(strategy=Source(files=files, entrypoint="mine:wrap"), world_size=2, launcher="bubblewrap")
+    request = Request(
+        strategy=Source(files=files, entrypoint="mine:wrap"), world_size=2, profile="quick", launcher="bubblewrap"
+    )
     report = engine.run(request, tmp_path)
     report.assert_pass()
     assert report.request["launcher"] == "bubblewrap"

@@ -19,7 +19,7 @@ from verifier.report.model import Report
 
 
 def test_pass_fail_and_the_table(command):
-    good = command("verify", "bucketed", "--world-size", "4")
+    good = command("verify", "bucketed", "--world-size", "4", "--profile", "quick")  # README.md: in standard
     assert good.returncode == 0, good.stderr
     assert "Verdict: pass" in good.stdout
     assert good.stderr == ""
@@ -77,7 +77,8 @@ def test_formats_and_files(command, tmp_path):
 
 
 def test_judging_again_gives_the_same_verdicts(command):
-    first = command("verify", "bucketed", "-n", "2", "--fault", "skipped_bucket", "--out", "run", "--format", "json")
+    asked = ("-n", "2", "--profile", "quick", "--fault", "skipped_bucket")
+    first = command("verify", "bucketed", *asked, "--out", "run", "--format", "json")
     again = command("judge", "run", "--format", "json")
     assert (first.returncode, again.returncode) == (1, 1)
     assert json.loads(first.stdout)["checks"] == json.loads(again.stdout)["checks"]
