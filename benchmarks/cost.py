@@ -21,7 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from verifier import engine
-from verifier.judging import load_checks, run_check
+from verifier.judge.judging import load_checks, run_check
 from verifier.launcher import Launcher
 from verifier.recording import Recording
 from verifier.request import Builtin, Request

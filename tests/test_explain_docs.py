@@ -8,10 +8,11 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
-from verifier import catalogue, causes
+from verifier import catalogue
 from verifier.errors import UnknownName
 from verifier.explain import explain, main
 from verifier.fault import load
+from verifier.judge import causes
 from verifier.pages import PAGES, readers
 
 

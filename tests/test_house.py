@@ -69,7 +69,9 @@ def test_jinja_comes_with_torch():
     assert any(need.lower().startswith("jinja2") for need in importlib.metadata.requires("torch"))
 
 
-@pytest.mark.parametrize("module", ["verifier", "verifier.cli", "verifier.engine", "verifier.__main__", "ddp_core"])
+@pytest.mark.parametrize(
+    "module", ["verifier", "verifier.cli.main", "verifier.engine", "verifier.__main__", "ddp_core"]
+)
 def test_the_command_starts_without_torch(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -80,7 +82,7 @@ def test_planning_and_judging_need_no_torch():
         "import sys\n"
         "from verifier.request import *\n"
         "from verifier.situation import plan\n"
-        "from verifier.judging import load_checks\n"
+        "from verifier.judge.judging import load_checks\n"
         "plan(Request(strategy=Builtin(name='bucketed'))); load_checks()\n"
         "sys.exit('torch' in sys.modules)"
     )

@@ -27,7 +27,7 @@ def main() -> None:
             if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored, and means it
                 signal.signal(number, _stop)
     try:
-        from verifier import cli
+        from verifier.cli import main as cli
 
         cli.main(early)
     except KeyboardInterrupt:  # while modules are imported: nothing has begun

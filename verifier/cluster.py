@@ -32,7 +32,7 @@ def main(words: list[str] | None = None) -> int:
         parser.error(f"there is no file '{given.scenario}'. Give a scenario.json, made by lockstep verify --out RUN.")
     scenario, out = Scenario.load(given.scenario.parent), given.out or given.scenario.parent
     if given.reference:
-        from verifier.reference import run_reference
+        from verifier.run.reference import run_reference
 
         run_reference(scenario, out / "reference" / "rank0")
         return 0
@@ -53,7 +53,7 @@ def be_rank(scenario: Scenario, out: Path) -> None:
     import torch
     import torch.distributed as dist
 
-    from verifier.acts import run_rank
+    from verifier.run.acts import run_rank
 
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])

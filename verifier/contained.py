@@ -227,7 +227,7 @@ class Station:
 
 def _be(scenario: Scenario, rank: int | None, port: int, folder: Path) -> None:
     """The forked process: one rank, or the reference."""
-    from verifier import acts, reference
+    from verifier.run import acts, reference
 
     _let_itself_be_looked_at(True)
     with suppress(OSError):

@@ -19,9 +19,9 @@ from typing import Any
 from verifier import catalogue
 from verifier.errors import UsageError
 from verifier.files import read_model, write_atomically
-from verifier.judging import load_checks, run_check
+from verifier.judge.judging import load_checks, run_check
+from verifier.judge.own_rule import note_together, settle
 from verifier.launcher import CONTAINING, Launcher, LaunchError
-from verifier.own_rule import note_together, settle
 from verifier.performance import Performance
 from verifier.recording import Recording
 from verifier.report.build import build_report

@@ -10,8 +10,9 @@ import sys
 import textwrap
 from pathlib import Path
 
-from verifier import catalogue, causes
+from verifier import catalogue
 from verifier.errors import UnknownName
+from verifier.judge import causes
 
 WIDTH = 110
 

@@ -1,14 +1,14 @@
 """The marker that fills a tensor while its collective is in flight, as judging knows it again.
 
-Special here: the observer writes it with torch (``verifier.poison``), judging imports no torch, so both know the bits:
-a test compares them.
+Special here: the observer writes it with torch (``verifier.observe.poison``), judging imports no torch, so both know
+the bits: a test compares them.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-# The payloads that verifier.observer writes into tensors in flight (kept here too: judging imports no torch).
+# The payloads that verifier.observe.observer writes into tensors in flight (kept here too: judging imports no torch).
 POISON = {"float32": (np.uint32, 0x7FC0DEAD), "float64": (np.uint64, 0x7FF80000DEADDEAD)}
 QUIET = {np.uint32: 1 << 22, np.uint64: 1 << 51}  # the bit that arithmetic sets in it and a plain copy does not
 

@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable
 from functools import cache
 
-from verifier import catalogue, causes
+from verifier import catalogue
+from verifier.judge import causes
 from verifier.request import Builtin, Request
 from verifier.scenario import Scenario
 from verifier.situation import PROFILES, Situation

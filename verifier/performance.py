@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from verifier import lines
-from verifier.alone import FOLDER, scenario_alone
 from verifier.files import write_atomically
+from verifier.judge.alone import FOLDER, scenario_alone
+from verifier.judge.own_rule import is_summed, may_matter, needs_one_rank
 from verifier.launcher import Launcher, place_of
-from verifier.own_rule import is_summed, may_matter, needs_one_rank
 from verifier.recording import Recording
 from verifier.scenario import Scenario
 

@@ -26,7 +26,7 @@ class Failure(BaseModel):
     index: list[int] | None = Field(None, description="the element that differs most")
     expected: str | None = None
     observed: str | None = None
-    cause: str | None = Field(None, description="a stable name from verifier.diagnosis; None: no pattern fits")
+    cause: str | None = Field(None, description="a stable name from verifier.judge.diagnosis; None: no pattern fits")
     confidence: float = Field(0.0, ge=0, le=1)
     explanation: str
     hint: str | None = None

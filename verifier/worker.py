@@ -17,23 +17,23 @@ from typing import Any
 import torch
 
 from ddp_core.driver import Driver
-from verifier import grouping, update_rule
 from verifier import workload as workloads
-from verifier.changing import change, trained
-from verifier.evaluating import evaluate, stay_in_evaluation_mode
 from verifier.journal import Journal, rng_digest
-from verifier.late_weights import LateWeights
 from verifier.lines import STOPPED_AFTER
-from verifier.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
-from verifier.loss_scale import LossScale
-from verifier.observer import Observer
-from verifier.overflow import finite_everywhere, overflow
-from verifier.reference import attach_tags, casting, describe, seed_streams, seed_torch
-from verifier.resuming import resume
+from verifier.observe.observer import Observer
+from verifier.run import grouping, update_rule
+from verifier.run.changing import change, trained
+from verifier.run.evaluating import evaluate, stay_in_evaluation_mode
+from verifier.run.late_weights import LateWeights
+from verifier.run.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
+from verifier.run.loss_scale import LossScale
+from verifier.run.overflow import finite_everywhere, overflow
+from verifier.run.reference import attach_tags, casting, describe, seed_streams, seed_torch
+from verifier.run.resuming import resume
+from verifier.run.second_look import looking_again
+from verifier.run.wrapping import wrapped_by
 from verifier.scenario import Scenario
 from verifier.scheduling import reschedule
-from verifier.second_look import looking_again
-from verifier.wrapping import wrapped_by
 
 NONE: frozenset[int] = frozenset()
 

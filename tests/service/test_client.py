@@ -12,7 +12,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from verifier.cli import app
+from verifier.cli.main import app
 from verifier.client import Server
 from verifier.errors import UsageError
 

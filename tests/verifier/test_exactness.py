@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verifier import workload
-from verifier.comparison import reciprocal_is_exact
+from verifier.judge.comparison import reciprocal_is_exact
 from verifier.request import Builtin
 from verifier.scenario import Scenario
 from verifier.tags import Segment, TagBook, factor

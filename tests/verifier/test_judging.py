@@ -9,10 +9,10 @@ import pytest
 
 from verifier.check import Check, Findings
 from verifier.checks.ls103_optimizer_state_lockstep import optimizer_state_lockstep
-from verifier.comparison import bound_float64, compare, odd_ones_out
-from verifier.diagnosis import diagnose
-from verifier.evidence import GradientEvidence
-from verifier.judging import run_check
+from verifier.judge.comparison import bound_float64, compare, odd_ones_out
+from verifier.judge.diagnosis import diagnose
+from verifier.judge.evidence import GradientEvidence
+from verifier.judge.judging import run_check
 from verifier.marker import POISON
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.request import Builtin
@@ -246,7 +246,7 @@ def test_causes():
 
 
 def test_the_observer_and_the_judge_agree_on_the_poison():
-    from verifier import observer
+    from verifier.observe import observer
 
     assert POISON["float32"][1] == observer.POISON_FLOAT32
     assert POISON["float64"][1] == observer.POISON_FLOAT64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verifier.norms import is_right
+from verifier.judge.norms import is_right
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.scenario import Scenario
 

@@ -19,15 +19,15 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
-from verifier import kernels
 from verifier.check import Findings
 from verifier.checks.ls301_collective_order import CHECK as ORDER
-from verifier.delay import Delay
 from verifier.errors import OurFault
 from verifier.journal import Journal
 from verifier.marker import holds_poison
-from verifier.observer import POISON_FLOAT32, Observer
-from verifier.poison import digest, is_spoilt, overlaps, spoil
+from verifier.observe import kernels
+from verifier.observe.delay import Delay
+from verifier.observe.observer import POISON_FLOAT32, Observer
+from verifier.observe.poison import digest, is_spoilt, overlaps, spoil
 from verifier.recording import Collective, Recording
 from verifier.request import Builtin
 from verifier.scenario import Scenario

@@ -10,8 +10,8 @@ import json
 import numpy as np
 import pytest
 
-from verifier.alone import off_by
 from verifier.engine import judge
+from verifier.judge.alone import off_by
 
 HEAD = """
 import torch, torch.distributed as dist

@@ -8,13 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifier.comparison import compare
-from verifier.narrowing import held_in
+from verifier.judge.comparison import compare
+from verifier.judge.narrowing import held_in
+from verifier.judge.updates import compare_with_reference
+from verifier.judge.weight_bounds import weight_bound
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.request import Builtin
 from verifier.scenario import ADAMW_LR, Scenario
-from verifier.updates import compare_with_reference
-from verifier.weight_bounds import weight_bound
 
 
 def adamw(gradients, weights):

@@ -22,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 
 from verifier.check import Findings, check
-from verifier.comparison import odd_ones_out
+from verifier.judge.comparison import odd_ones_out
 from verifier.recording import Recording
 from verifier.verdict import Failure
 

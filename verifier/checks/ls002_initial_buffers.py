@@ -17,9 +17,9 @@ strategy that leaves buffers alone on purpose declares ``Contract(sync_buffers=F
 
 from __future__ import annotations
 
-from verifier.agreement import compare_across_ranks
-from verifier.arithmetic import contract_of
 from verifier.check import Findings, check
+from verifier.judge.agreement import compare_across_ranks
+from verifier.judge.arithmetic import contract_of
 from verifier.recording import Recording
 
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 import numpy as np
 
 from verifier.check import Findings, check
-from verifier.comparison import odd_ones_out
-from verifier.diagnosis import SEEN_ONLY
-from verifier.late_tags import tagged_too_late
+from verifier.judge.comparison import odd_ones_out
+from verifier.judge.diagnosis import SEEN_ONLY
+from verifier.judge.late_tags import tagged_too_late
 from verifier.lines import STOPPED_AFTER
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure

@@ -28,10 +28,10 @@ from functools import partial
 
 import numpy as np
 
-from verifier.agreement import compare_across_ranks
-from verifier.arithmetic import contract_of
 from verifier.check import Findings, check
-from verifier.comparison import Difference, compare
+from verifier.judge.agreement import compare_across_ranks
+from verifier.judge.arithmetic import contract_of
+from verifier.judge.comparison import Difference, compare
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 

@@ -17,10 +17,10 @@ Remedy: step with the same gradients on every rank; when resuming, load the same
 
 from __future__ import annotations
 
-from verifier.agreement import compare_across_ranks
-from verifier.arithmetic import contract_of
 from verifier.check import Findings, check
-from verifier.late_tags import tagged_too_late
+from verifier.judge.agreement import compare_across_ranks
+from verifier.judge.arithmetic import contract_of
+from verifier.judge.late_tags import tagged_too_late
 from verifier.recording import Recording
 
 TORCHS = frozenset({"momentum_buffer", "step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"})

@@ -36,7 +36,7 @@ Remedy: the cause names the pattern; multiply, divide, wait or reduce accordingl
 from __future__ import annotations
 
 from verifier.check import Findings, check
-from verifier.out_of_sight import compare_gradients
+from verifier.judge.out_of_sight import compare_gradients
 from verifier.recording import Recording
 
 

@@ -31,14 +31,14 @@ Remedy: make the optimizer from the parameters that are trained, after wrapping;
 
 from __future__ import annotations
 
-from verifier.alone import has_own_rule, nothing_shown, standard
-from verifier.arithmetic import contract_of, is_exact, is_narrow, is_wide, may_turn_over
 from verifier.check import Findings, check
-from verifier.equivalence import blocked_reference
-from verifier.frozen import compare_frozen
-from verifier.out_of_sight import bounds_weights, compare_gradients
+from verifier.judge.alone import has_own_rule, nothing_shown, standard
+from verifier.judge.arithmetic import contract_of, is_exact, is_narrow, is_wide, may_turn_over
+from verifier.judge.equivalence import blocked_reference
+from verifier.judge.frozen import compare_frozen
+from verifier.judge.out_of_sight import bounds_weights, compare_gradients
+from verifier.judge.updates import compare_weights, not_judged
 from verifier.recording import Recording
-from verifier.updates import compare_weights, not_judged
 
 
 @check(when=lambda scenario: not scenario.tagged)

@@ -17,13 +17,13 @@ last.
 
 from __future__ import annotations
 
-from verifier.agreement import compare_across_ranks
-from verifier.arithmetic import own_steps
 from verifier.check import Findings, check
-from verifier.equivalence import blocked_reference
-from verifier.out_of_sight import compare_gradients
+from verifier.judge.agreement import compare_across_ranks
+from verifier.judge.arithmetic import own_steps
+from verifier.judge.equivalence import blocked_reference
+from verifier.judge.out_of_sight import compare_gradients
+from verifier.judge.updates import compare_final, not_judged
 from verifier.recording import Recording
-from verifier.updates import compare_final, not_judged
 
 
 @check(when=lambda scenario: scenario.uneven)

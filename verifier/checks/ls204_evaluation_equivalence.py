@@ -16,13 +16,13 @@ Remedy: evaluate through the module that is trained, or bring the copy up to dat
 
 from __future__ import annotations
 
-from verifier.arithmetic import contract_of, own_steps
 from verifier.check import Findings, check
-from verifier.comparison import Difference, bound_float64, compare
-from verifier.equivalence import blocked_reference
-from verifier.out_of_sight import compare_gradients
+from verifier.judge.arithmetic import contract_of, own_steps
+from verifier.judge.comparison import Difference, bound_float64, compare
+from verifier.judge.equivalence import blocked_reference
+from verifier.judge.out_of_sight import compare_gradients
+from verifier.judge.updates import compare_weights
 from verifier.recording import RankRecording, Recording
-from verifier.updates import compare_weights
 from verifier.verdict import Failure
 
 

@@ -25,8 +25,8 @@ from itertools import combinations, zip_longest
 from typing import Any
 
 from verifier.check import Findings, check
-from verifier.lanes import Channel, Lane, channels, lanes
-from verifier.packing import tag_book
+from verifier.judge.lanes import Channel, Lane, channels, lanes
+from verifier.judge.packing import tag_book
 from verifier.recording import REDUCTIONS, Collective, Recording
 from verifier.tags import Segment, TagBook
 from verifier.verdict import Failure

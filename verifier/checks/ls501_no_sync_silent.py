@@ -14,8 +14,8 @@ Remedy: ask the flag that ``no_sync()`` sets in every place that starts a reduct
 
 from __future__ import annotations
 
-from verifier.arithmetic import contract_of
 from verifier.check import Findings, check
+from verifier.judge.arithmetic import contract_of
 from verifier.recording import RECEIVES, REDUCTIONS, SENDS, Collective, RankRecording, Recording
 from verifier.scenario import Scenario
 from verifier.verdict import Failure

@@ -15,12 +15,12 @@ Remedy: ``try: yield`` / ``finally: self.sync = True``.
 
 from __future__ import annotations
 
-from verifier.agreement import compare_across_ranks
-from verifier.arithmetic import contract_of, own_steps
 from verifier.check import Findings, check
-from verifier.out_of_sight import OUT_OF_SIGHT, compare_gradients
+from verifier.judge.agreement import compare_across_ranks
+from verifier.judge.arithmetic import contract_of, own_steps
+from verifier.judge.out_of_sight import OUT_OF_SIGHT, compare_gradients
+from verifier.judge.updates import compare_weights
 from verifier.recording import Recording
-from verifier.updates import compare_weights
 
 
 @check(when=lambda scenario: scenario.raise_before is not None)

@@ -19,14 +19,14 @@ Remedy: save model and optimizer; load both on every rank, after wrapping.
 
 from __future__ import annotations
 
-from verifier.agreement import compare_across_ranks
-from verifier.alone import standard
-from verifier.arithmetic import is_lossy, own_steps
 from verifier.check import Findings, check
-from verifier.diagnosis import SEEN_ONLY
+from verifier.judge.agreement import compare_across_ranks
+from verifier.judge.alone import standard
+from verifier.judge.arithmetic import is_lossy, own_steps
+from verifier.judge.diagnosis import SEEN_ONLY
+from verifier.judge.updates import compare_weights, not_judged
 from verifier.recording import Recording
 from verifier.refusal import last_words
-from verifier.updates import compare_weights, not_judged
 from verifier.verdict import Failure
 
 

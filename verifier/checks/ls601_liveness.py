@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verifier.check import Findings, check
-from verifier.lanes import lanes
+from verifier.judge.lanes import lanes
 from verifier.recording import Collective, Recording
 from verifier.verdict import Failure
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 
 from verifier.check import Findings, check
-from verifier.packing import tag_book
+from verifier.judge.packing import tag_book
 from verifier.recording import REDUCTIONS, Collective, RankRecording, Recording
 from verifier.scenario import Scenario
 from verifier.tags import TagBook

@@ -12,7 +12,7 @@ from verifier.scenario import Scenario
 
 
 def be_rank(scenarios: list[Scenario], rank: int, connection: socket.socket, folders: list[Path]) -> None:
-    from verifier import acts
+    from verifier.run import acts
 
     # What torchrun would say; strategies read it to choose a device or to print on one rank only.
     for name, value in (("RANK", rank), ("WORLD_SIZE", scenarios[0].world_size)):
@@ -21,6 +21,6 @@ def be_rank(scenarios: list[Scenario], rank: int, connection: socket.socket, fol
 
 
 def be_reference(scenarios: list[Scenario], connection: socket.socket, folders: list[Path]) -> None:
-    from verifier import acts
+    from verifier.run import acts
 
     send_seals(connection, acts.play_references(scenarios, folders))

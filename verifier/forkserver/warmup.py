@@ -64,9 +64,9 @@ def _import_and_step() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         importlib.import_module("torch._dynamo")  # else every first optimizer imports it, in every rank
-    importlib.import_module("verifier.acts")
+    importlib.import_module("verifier.run.acts")
     with suppress(OurFault):  # ranks meet it, too, and say so in their recordings
-        importlib.import_module("verifier.kernels").prepare()
+        importlib.import_module("verifier.observe.kernels").prepare()
     for workload in ("exact", "branches", "llama"):
         importlib.import_module(f"verifier.workloads.{workload}")
     for strategy in ("naive", "flat", "hook", "async_hook", "bucketed", "torch_ddp"):

@@ -20,10 +20,10 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from ddp_core.memory import memory_report
 from verifier.journal import Journal
-from verifier.kernels import install
 from verifier.lab import trace
 from verifier.lab.replica import Replica
-from verifier.observer import Observer
+from verifier.observe.kernels import install
+from verifier.observe.observer import Observer
 from verifier.request import StrategyRef
 
 MOST_SPANS = 400  # of a timeline

@@ -21,8 +21,8 @@ from ddp_core.comm import Comm
 from ddp_core.driver import Driver
 from ddp_core.recognition import drive
 from verifier.lab.workloads import LabWorkload, workload
-from verifier.loading import load_strategy
 from verifier.request import StrategyRef
+from verifier.run.loading import load_strategy
 
 _groups: dict[int, Any] = {}
 

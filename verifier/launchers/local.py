@@ -71,7 +71,7 @@ class LocalLauncher:
         return self.run_together([scenario], [folder], timeout_s)[0]
 
     def run_together(self, scenarios: list[Scenario], folders: list[Path], timeout_s: float) -> list[dict[str, Any]]:
-        """Run ``scenarios``, saved in ``folders``, one after the other in the same processes (``verifier.acts``).
+        """Run ``scenarios``, saved in ``folders``, one after the other in the same processes (``verifier.run.acts``).
 
         Returns as ``run`` for the first, and for those after it up to the first that not all members came through.
         """

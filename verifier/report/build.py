@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from verifier.diagnosis import CONSEQUENCES, WASTE
+from verifier.judge.diagnosis import CONSEQUENCES, WASTE
 from verifier.naming import describe
 from verifier.recording import Recording
 from verifier.refusal import last_words

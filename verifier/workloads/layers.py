@@ -1,7 +1,7 @@
 """Layers: a small MLP in the dtypes that the scenario's situation is about: one narrow dtype, several, or complex.
 
 Which one is in the situation's name, because a scenario is told apart by nothing else here. The expectation is the mean
-of the ranks' own gradients, and the bound is that of rounding in each parameter's own dtype (``verifier.comparison``).
+of the ranks' own gradients, and the bound is that of rounding in each parameter's own dtype (``judge/comparison.py``).
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def test_without_matplotlib_the_table_stands_and_the_plot_says_what_to_install()
 
 def test_simulating_needs_no_torch():
     code = (
-        "import sys\nfrom verifier.lab import growth, plots, simulations\nimport verifier.cli\n"
+        "import sys\nfrom verifier.lab import growth, plots, simulations\nimport verifier.cli.main\n"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,82 @@
+"""Do all ranks hold the same bytes of something? What several lockstep checks share. Pure functions on recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from verifier.check import Findings
+from verifier.judge.comparison import odd_ones_out
+from verifier.judge.diagnosis import CONSEQUENCES, SEEN_ONLY
+from verifier.recording import Recording, Tensor
+from verifier.verdict import Failure
+
+NO_MAJORITY = " (no majority: the lowest rank is taken as the standard)"
+
+
+def compare_across_ranks(
+    recording: Recording,
+    what: str,
+    step: int,
+    *,
+    cause: str,
+    explain: Callable[[int, int, str], str],
+    hint: str,
+    spread: bool = False,
+    only: Callable[[str], bool] = lambda name: True,
+) -> Findings:
+    """Compare the digests of every tensor recorded as ``what`` in ``step``; the odd ranks are named by majority.
+
+    ``explain(rank, standard, name)`` says it in words. Nothing recorded on any rank that came to its end: not claimed.
+    ``spread``: a rank may do without a tensor that others have; only those that have it are compared. ``only``: names.
+    """
+    findings = Findings()
+    if recording.scenario.world_size == 1:
+        findings.not_claimed = "one rank has no other to agree with"
+        return findings
+    held = {rank.rank: rank.named(what, step) for rank in recording.ranks}
+    names = list(dict.fromkeys(name for tensors in held.values() for name in tensors if only(name)))
+    for name in names:
+        digests = _digests(recording, held, name, without_absent=spread)
+        findings.comparisons += len(digests) - 1
+        odd, majority = odd_ones_out(digests)
+        standard = next(rank for rank in digests if rank not in odd)
+        among = "" if majority else NO_MAJORITY
+        findings.failures += [
+            Failure(
+                scenario=recording.scenario.name,
+                step=step,
+                rank=rank,
+                parameter=name,
+                expected=f"digest {digests[standard][:16]}",
+                observed=f"digest {digests[rank][:16]}",
+                cause=cause,
+                confidence=SEEN_ONLY if cause in CONSEQUENCES else 1.0,
+                explanation=explain(rank, standard, name) + among,
+                hint=hint,
+            )
+            for rank in odd
+        ]
+    if not findings.comparisons:
+        _say_why(findings, recording, what.replace("_", " "), step, bool(names), spread)
+    return findings
+
+
+def _say_why(findings: Findings, recording: Recording, what: str, step: int, any_held: bool, spread: bool) -> None:
+    """Why nothing was compared."""
+    if not any_held and recording.complete:
+        findings.not_claimed = f"there is no {what} to compare"
+    elif not any_held:
+        findings.blocked = f"no {what} was recorded for step {step}"
+    elif spread and recording.complete:
+        findings.not_claimed = f"no {what} is on more than one rank"
+
+
+def _digests(
+    recording: Recording, held: dict[int, dict[str, Tensor]], name: str, *, without_absent: bool
+) -> dict[int, str]:
+    """By rank; a rank that came to its end without this tensor counts as another value, or not at all."""
+    digests = {rank: tensors[name].digest for rank, tensors in held.items() if name in tensors}
+    if without_absent:
+        return digests
+    ended = [rank.rank for rank in recording.ranks if rank.completed and rank.rank not in digests]
+    return digests | dict.fromkeys(ended, "absent")

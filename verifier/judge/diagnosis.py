@@ -1,0 +1,309 @@
+"""From a wrong number to a cause: patterns of observed against expected, each with a name that stays.
+
+Special here: a cause is only named when the *whole tensor* fits its pattern, and confidence is lowered where another
+cause could look the same. When nothing fits, the cause is None: better no name than a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+
+import numpy as np
+
+from verifier.judge import over_time
+from verifier.judge.evidence import Cause, GradientEvidence, close
+from verifier.judge.misplaced import misplaced
+from verifier.judge.narrowing import rounded_to
+from verifier.judge.shares import rescaled, unequal_shares
+from verifier.marker import holds_poison
+
+# What is seen and not why: told first only where nothing explains it, the more telling ones before the others.
+CONSEQUENCES = (
+    "buffers_diverged",
+    "update_differs",
+    "resumed_differently",
+    "unfinished_work",
+    "optimizer_state_diverged",
+    "replicas_diverged",
+)
+WASTE = ("reduced_too_much", "reduced_twice")  # the first is never why a number is wrong
+MOST_RANKS_TRIED = 6  # 2^W sums are tried
+ROUNDINGS = 16  # of the largest element
+FEWEST_ELEMENTS = 8  # fewer may fit by chance
+SEEN_ONLY = 0.5  # the confidence in a consequence: that it is there is certain, that it is the reason is not
+
+
+def diagnose(evidence: GradientEvidence) -> Cause | None:
+    """The first cause whose pattern fits the whole tensor."""
+    with np.errstate(all="ignore"):  # of NaN and infinity there are enough here
+        return next((cause for pattern in _PATTERNS if (cause := pattern(evidence)) is not None), None)
+
+
+def _early_read(e: GradientEvidence) -> Cause | None:
+    if not e.poisoned or not holds_poison(e.observed):
+        return None
+    return Cause(
+        "read_before_wait",
+        1.0,
+        "the gradient holds the marker that fills a tensor while its collective is in flight: it was read, or copied, "
+        "before the collective was waited for",
+        "call work.wait() before reading, averaging or copying what the collective works on",
+    )
+
+
+def _not_finite(e: GradientEvidence) -> Cause | None:
+    if np.isfinite(e.observed).all() or not np.isfinite(e.expected).all():
+        return None
+    return Cause(
+        "not_finite",
+        0.9,
+        "the gradient holds NaN or infinity where the single process has numbers: something overflowed, in a narrower "
+        "dtype perhaps, or was read before it was written",
+        "reduce in a dtype that holds the sum, or divide before the reduction",
+    )
+
+
+def _rounded(e: GradientEvidence) -> Cause | None:
+    """Off by no more than roundings to a narrower dtype on the wire: not undeclared compression, but rounding."""
+    if len(e.local) < e.world_size or e.clipped or (dtype := rounded_to(e.observed, e.expected, e.local)) is None:
+        return None
+    return Cause(
+        "rounded_on_the_wire",
+        0.9,
+        f"the gradient is right but for roundings to {dtype}, which the strategy does not declare",
+        f"reduce in the gradient's own dtype; or, if that loss is meant, declare it: Contract(lossy={dtype!r})",
+    )
+
+
+def _written_in_flight(e: GradientEvidence) -> Cause | None:
+    if not e.written_in_flight:
+        return None
+    return Cause(
+        "written_in_flight",
+        0.9,
+        "a tensor was written to between the start of its collective and the wait for it, and the write was lost",
+        "call work.wait() before scaling, clipping or zeroing what the collective works on",
+    )
+
+
+def _sure_of_ranks(e: GradientEvidence) -> float:
+    """How sure a factor of W is the number of ranks: micro-batches may be as many, and many things are twice there."""
+    if e.world_size == e.num_micro_batches:
+        return 0.6
+    return 1.0 if e.world_size > 2 else 0.8
+
+
+def _missing_average(e: GradientEvidence) -> Cause | None:
+    if e.world_size == 1 or not close(e.observed, e.expected * e.world_size):
+        return None
+    return Cause(
+        "missing_average",
+        _sure_of_ranks(e),
+        f"every element is {e.world_size} times what it should be, and there are {e.world_size} ranks: "
+        "gradients were summed and not averaged",
+        "divide by the world size after the all-reduce, or use ReduceOp.AVG; if the sum is meant, declare it: "
+        "Contract(average='sum')",
+    )
+
+
+def _averaged_twice(e: GradientEvidence) -> Cause | None:
+    if e.world_size == 1 or not close(e.observed * e.world_size, e.expected):
+        return None
+    return Cause(
+        "averaged_twice",
+        _sure_of_ranks(e),
+        f"every element is 1/{e.world_size} of what it should be, and there are {e.world_size} ranks",
+        "divide by the world size once: in the loss, before the all-reduce or after it",
+    )
+
+
+def _own_value(e: GradientEvidence) -> Cause | None:
+    if e.agreed:  # it is this rank's on every rank: not one that stayed at home
+        return None
+    if e.rank in e.local and close(e.observed, e.local[e.rank]):
+        return Cause(
+            "not_synchronised",
+            1.0,
+            f"rank {e.rank} holds exactly its own local gradient: it was never reduced, or what came of it was dropped",
+            "make sure that every parameter is in some collective, and that the result is written back to .grad",
+        )
+    if e.world_size > 1 and e.rank in e.local and close(e.observed * e.world_size, e.local[e.rank]):
+        return Cause(
+            "not_synchronised",
+            0.95,
+            f"rank {e.rank} holds its own local gradient divided by {e.world_size}, the number of ranks: averaged, but "
+            "never summed",
+            "make sure that every parameter is in some collective, the last bucket's included",
+        )
+    return None
+
+
+def _not_one_another(e: GradientEvidence) -> Cause | None:
+    """In a later step, where a rank's own gradient is not known: what the ranks hold differs, and its mean is right."""
+    if e.agreed or e.local or len(e.held) < max(e.world_size, 2):
+        return None
+    if {gradient.shape for gradient in e.held.values()} != {e.expected.shape}:
+        return None
+    if not close(np.mean([*e.held.values()], axis=0), e.expected):
+        return None
+    return Cause(
+        "not_synchronised",
+        0.85,
+        "the ranks hold different gradients, whose mean is what each of them should hold: in this step they were not "
+        "reduced",
+        "make sure that in every step every trained parameter is in some collective, new and unfrozen ones as well",
+    )
+
+
+def _another_ranks_value(e: GradientEvidence) -> Cause | None:
+    for rank, local in e.local.items():
+        if (rank != e.rank or e.agreed) and close(e.observed, local):
+            return Cause(
+                "one_ranks_gradient",
+                0.95,
+                f"every element is rank {rank}'s local gradient: gradients were copied from it, not averaged",
+                "use all_reduce, not broadcast, for gradients",
+            )
+    return None
+
+
+def _partly_averaged(e: GradientEvidence) -> Cause | None:
+    """The sum of the others and W times its own, one rank's share left out, and their like: some ranks only."""
+    smallest = 1 if e.agreed else 2  # not agreed, one rank's share is its own, and was not reduced
+    if e.world_size < smallest + 1 or len(e.local) < e.world_size:
+        return None
+    ranks = sorted(e.local)
+    for size in range(smallest, e.world_size):
+        for group in combinations(ranks, size):
+            total = np.sum([e.local[r] for r in group], axis=0)
+            for divisor in (size, e.world_size):
+                if close(e.observed * divisor, total):
+                    return Cause(
+                        "some_ranks_only",
+                        0.9 if size > 1 else 0.7,  # a small tensor of which others sent nothing looks the same
+                        f"every element is the sum over ranks {', '.join(map(str, group))} alone, divided by {divisor}",
+                        "reduce over the group of all ranks that train this parameter",
+                    )
+        if size > 3:  # the number of groups explodes, and nobody leaves out half of a large group by mistake
+            break
+    return None
+
+
+def _the_parameter(e: GradientEvidence) -> Cause | None:
+    if e.weight is None or not any(close(e.observed, e.weight * factor) for factor in (1, e.world_size)):
+        return None
+    return Cause(
+        "gradient_is_the_parameter",
+        0.95,
+        "the gradient is the parameter itself, as it was before the step: what was reduced is not its .grad",
+        "a post-accumulate-grad hook is handed the parameter: reduce parameter.grad",
+    )
+
+
+def _imaginary_part_lost(e: GradientEvidence) -> Cause | None:
+    if not np.iscomplexobj(e.expected) or not np.iscomplexobj(e.observed) or close(e.observed, e.expected):
+        return None
+    if not close(e.observed.real, e.expected.real):
+        return None
+    return Cause(
+        "imaginary_part_lost",
+        0.95,
+        "the real part is right, and the imaginary part is not: only half of a complex gradient was synchronised",
+        "reduce torch.view_as_real(gradient), or the complex tensor itself where the backend takes it",
+    )
+
+
+def _sparsified(e: GradientEvidence) -> Cause | None:
+    """Element by element the shares of some ranks, not the same ranks everywhere: the largest, or random, were sent."""
+    if not e.agreed or not 2 <= e.world_size <= MOST_RANKS_TRIED or len(e.local) < e.world_size:
+        return None
+    if any(gradient.shape != e.observed.shape for gradient in e.local.values()):
+        return None
+    scale = 1e-6 * max(float(np.abs(gradient).max(initial=0.0)) for gradient in e.local.values())
+    fits = np.zeros(e.observed.shape, bool)
+    for size in range(e.world_size + 1):
+        for group in combinations(range(e.world_size), size):
+            total = np.sum([np.zeros_like(e.expected), *(e.local[rank] for rank in group)], axis=0)
+            same = np.abs(e.observed * e.world_size - total) <= scale
+            if same.all():
+                return None  # the same ranks everywhere: that is another mistake
+            fits |= same
+    if not fits.all() or e.observed.size < FEWEST_ELEMENTS:
+        return None
+    return Cause(
+        "elements_left_out",
+        0.8,
+        "every element is a sum of some ranks' shares divided by the number of ranks, and not of the same ranks "
+        "everywhere: ranks sent a part of their elements only",
+        "send all elements, or keep what was not sent and declare the loss",
+    )
+
+
+def _mixed_with(e: GradientEvidence) -> str | None:
+    """Ranks without a gradient of this parameter have sent that of another one: collectives were matched by turn."""
+    mine = {rank: gradient for rank, gradient in e.local.items() if gradient.any()}
+    if not 0 < len(mine) < e.world_size:
+        return None
+    for name, theirs in e.neighbours.items():
+        others = {rank: theirs[rank] for rank in range(e.world_size) if rank not in mine and rank in theirs}
+        together = [*mine.values(), *others.values()]
+        complete = len(together) == e.world_size and any(gradient.any() for gradient in others.values())
+        if complete and close(e.observed * e.world_size, np.sum(together, axis=0)):
+            return f"rank {', '.join(map(str, mine))}'s own and rank {', '.join(map(str, others))}'s {name}"
+    return None
+
+
+def _another_parameter(e: GradientEvidence) -> Cause | None:
+    contains = e.contains or _mixed_with(e)
+    if contains is None:
+        return None
+    return Cause(
+        "another_parameters_gradient",
+        1.0 if e.contains else 0.95,
+        f"different parameters were added up: {contains}",
+        "fix on every rank, before backward, which gradients share a bucket and in which order; never by arrival",
+    )
+
+
+def _rounded_otherwise(e: GradientEvidence) -> Cause | None:
+    largest = float(np.abs(e.expected).max(initial=0.0))
+    if e.observed.dtype.kind not in "fc" or not largest:
+        return None
+    bound = ROUNDINGS * float(np.finfo(e.observed.dtype).eps) * largest
+    if not np.abs(e.observed - e.expected).max(initial=0.0) <= bound:
+        return None
+    return Cause(
+        "rounded_otherwise",
+        0.9,
+        "right but for roundings of its own dtype, where right strategies have none",
+        "a factor that is no power of two, multiplied in and divided out again (pre-divide, loss scale), rounds: "
+        "take a power of two, or declare Contract(lossy='float32')",
+    )
+
+
+_PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
+    _early_read,
+    _written_in_flight,
+    _own_value,
+    _not_one_another,
+    _missing_average,
+    _averaged_twice,
+    over_time.accumulation_scale,
+    over_time.last_micro_batch_only,
+    over_time.first_micro_batch_only,
+    _another_ranks_value,
+    over_time.stale,
+    over_time.not_cleared,
+    _partly_averaged,
+    _another_parameter,
+    _the_parameter,
+    misplaced,
+    _imaginary_part_lost,
+    rescaled,
+    _rounded_otherwise,
+    _rounded,
+    unequal_shares,
+    _sparsified,
+    _not_finite,
+)

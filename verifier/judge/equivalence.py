@@ -1,0 +1,188 @@
+"""Gradients against the single process: what several checks share. Pure functions on recordings.
+
+Special here: the work is done once for a recording, and a difference is only called one where nothing else that is
+right explains it: a norm over samples, or an optimizer that reduces when it begins. What they are held to stands in
+``expectation``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from verifier.check import Findings
+from verifier.judge import uncalled
+from verifier.judge.arithmetic import contract_of, has_norms, is_exact, is_wide, may_turn_over, own_steps
+from verifier.judge.comparison import compare
+from verifier.judge.expectation import Expected, expect
+from verifier.judge.inquiry import wrong_gradient
+from verifier.judge.inside_step import CHANGED_INSIDE, before_its_own_step, weights_tell
+from verifier.judge.late_tags import tagged_too_late
+from verifier.judge.norms import is_right
+from verifier.judge.presence import trained_though_frozen, wrong_presence
+from verifier.recording import RankRecording, Recording
+from verifier.verdict import Failure
+
+
+def blocked_reference(recording: Recording) -> str | None:
+    if recording.reference is None or not recording.reference.completed:
+        return "the single-process reference did not come to its end, which is our fault"
+    return None
+
+
+def not_comparable(recording: Recording) -> str | None:
+    """Why gradients cannot be compared with the single process's; None: they can."""
+    if recording.scenario.tagged and not all(r.notes.get("tags_fired", True) for r in recording.ranks):
+        return "the strategy trains copies of the parameters, which tags do not reach"
+    if reason := tagged_too_late(recording):
+        return reason
+    lossy = contract_of(recording).get("lossy")
+    if lossy and recording.scenario.tagged:
+        return f"the strategy declares lossy={lossy!r}, and tags do not survive rounding"
+    if contract_of(recording).get("average") == "sum" and recording.scenario.clip_norm is not None:
+        return "the strategy declares average='sum', and what is clipped is then another norm"
+    if not (is_exact(recording) or is_wide(recording)) and _loss_was_rounded(recording):
+        return (
+            "the strategy multiplies the loss by what is no power of two; in narrow dtypes the whole backward is then "
+            "rounded elsewhere than the single process's"
+        )
+    return None
+
+
+def compare_gradients(recording: Recording) -> Findings:
+    """Every rank's gradient of every parameter, just before the optimizer steps, against the single process's.
+
+    Stops after the first step in which something is wrong: later steps are consequences. Several checks ask; the work
+    is done once for a recording.
+    """
+    if recording not in _compared:
+        _compared[recording] = _compare_gradients(recording)
+    found = _compared[recording]
+    return replace(found, failures=[failure.model_copy() for failure in found.failures])
+
+
+_compared: WeakKeyDictionary[Recording, Findings] = WeakKeyDictionary()
+
+
+def _compare_gradients(recording: Recording) -> Findings:
+    findings = Findings(blocked=blocked_reference(recording))
+    if findings.blocked:
+        return findings
+    if reason := not_comparable(recording):
+        findings.not_claimed = reason
+        return findings
+    for step in range(_num_steps(recording)):
+        failures = [
+            failure
+            for name in (*recording.parameter_names, *_unfrozen(recording, step))
+            for rank in recording.ranks
+            for failure in _compare(recording, rank, step, name, findings)
+        ]
+        findings.failures += failures
+        if failures:
+            _temper(recording, step, failures)
+            uncalled.temper(recording, step, failures)
+            break
+    return findings
+
+
+def _unfrozen(recording: Recording, step: int) -> list[str]:
+    """Frozen parameters of which some rank's optimizer has found a gradient all the same."""
+    names = recording.frozen_names
+    return [name for name in names if any(rank.tensor("gradient", step, name) is not None for rank in recording.ranks)]
+
+
+def _temper(recording: Recording, step: int, failures: list[Failure]) -> None:
+    """Where some parameters were averaged and others not, "summed" says what is seen, and no longer why."""
+    assert recording.reference is not None
+    if any(failure.cause is None for failure in failures):
+        for failure in failures:
+            if failure.cause == "one_ranks_gradient":  # a largest or a median of few elements may be one rank's, too
+                failure.confidence = min(failure.confidence, 0.6)
+    if contract_of(recording).get("average") == "sum":
+        for failure in failures:
+            if failure.cause == "averaged_twice":
+                failure.explanation += "; the strategy declares average='sum', and this is the mean"
+                failure.hint = "hand out the sum, or declare Contract(average='mean')"
+    gradients = recording.reference.named("gradient", step)
+    used = {name for name, tensor in gradients.items() if tensor.values is not None and tensor.values.any()}
+    if used <= {failure.parameter for failure in failures}:
+        return
+    for failure in failures:
+        if failure.cause == "missing_average":
+            failure.confidence = min(failure.confidence, 0.8)
+            failure.explanation += "; other parameters are averaged, so this one may have been reduced more than once"
+            failure.hint = "reduce and divide every parameter once: tied ones, those of the last bucket"
+
+
+def _num_steps(recording: Recording) -> int:
+    """Steps that are compared: after one that was longer than a single process's, weights are others, and rightly."""
+    kept = min(recording.scenario.num_steps, recording.scenario.keep_steps)
+    return min(kept, 1) if own_steps(recording) or may_turn_over(recording) or has_norms(recording) else kept
+
+
+def _compare(recording: Recording, rank: RankRecording, step: int, name: str, findings: Findings) -> list[Failure]:
+    assert recording.reference is not None
+    expected, observed = recording.reference.tensor("gradient", step, name), rank.tensor("gradient", step, name)
+    if observed is None or expected is None:
+        return _compare_presence(recording, rank, step, name, findings)
+    if observed.values is None or expected.values is None:
+        findings.blocked = f"the contents of {name} were not kept"
+        return []
+    wanted = expect(recording, step, name, expected)
+    if wanted is None:
+        return []
+    findings.comparisons += 1
+    if _is_right(recording, step, name, observed.values, wanted, findings):
+        return []
+    earlier = before_its_own_step(recording, rank, step, name)
+    if earlier is not None and _is_right(recording, step, name, earlier, wanted, findings):
+        if not weights_tell(recording, strictly=is_exact(recording) or is_wide(recording)):
+            findings.blocked = CHANGED_INSIDE
+        return []
+    difference = compare(observed.values, wanted.values, wanted.bound)
+    findings.note_margin(difference.margin)
+    return [wrong_gradient(recording, rank, step, name, observed.values, wanted.values, difference)]
+
+
+def _is_right(
+    recording: Recording, step: int, name: str, values: np.ndarray, wanted: Expected, findings: Findings
+) -> bool:
+    difference = compare(values, wanted.values, wanted.bound)
+    if difference.equal:
+        findings.note_margin(difference.margin)
+        return True
+    return has_norms(recording) and is_right(recording, step, name, values, wanted.values)
+
+
+def _compare_presence(
+    recording: Recording, rank: RankRecording, step: int, name: str, findings: Findings
+) -> list[Failure]:
+    """One of the two has no gradient. A gradient of zeros in its place is the same number: LS202 sees what it does."""
+    assert recording.reference is not None
+    expected, observed = recording.reference.tensor("gradient", step, name), rank.tensor("gradient", step, name)
+    if not rank.completed and ("weight", step, name) not in rank.tensors:
+        findings.blocked = f"rank {rank.rank} did not come to the end of step {step}"
+        return []
+    if observed is expected:  # both None: no gradient here, none there
+        return []
+    present = observed or expected
+    assert present is not None
+    if present.values is not None and not np.count_nonzero(present.values):
+        findings.comparisons += 1
+        return []
+    if observed is None and contract_of(recording).get("sharded"):  # its owner has it: LS202 judges the weights
+        return []
+    findings.comparisons += 1
+    if name in recording.frozen_names:
+        return [trained_though_frozen(recording, rank.rank, step, name)]
+    return [wrong_presence(recording, rank.rank, step, name, expected)]
+
+
+def _loss_was_rounded(recording: Recording) -> bool:
+    """Has the strategy multiplied the loss by something that is no power of two, such as 1/3?"""
+    scales = (rank.notes.get("loss_scale", 1.0) for rank in recording.ranks)
+    return any(math.frexp(scale)[0] not in (0.5, 0.0) for scale in scales)

@@ -1,0 +1,120 @@
+"""What a gradient is held to: the number that a single process has, and how far from it an honest strategy may be.
+
+Special here is where it comes from. In exact arithmetic and in float64 it is the single process's gradient of the large
+batch. In float32, bfloat16 and complex64 that would be blurred by how a matrix product of another size rounds; there it
+is the mean of the ranks' own gradients, as the single process computed each of them on the same micro-batch, and what
+is left is the rounding of W terms and their mean, element by element, and of rows that were added up in another order.
+That is known for the first step; after it float32 is held to the large batch, to a thousandth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from verifier.judge.arithmetic import (
+    contract_of,
+    has_norms,
+    is_exact,
+    is_single,
+    is_wide,
+)
+from verifier.judge.comparison import UNIT_ROUNDOFF, bound_exact, bound_float64, bound_lossy, bound_of_mean
+from verifier.judge.inquiry import local_gradients
+from verifier.lines import TURNED
+from verifier.recording import Recording, Tensor
+
+ROUNDINGS = 16  # in the last place of the largest element: what another order of a few hundred additions comes to
+SINGLE_BOUND = 1e-3  # of a tensor's largest element: a few steps of roundings come to 1e-5, mistakes to their own size
+LOSSY_DRIFT = 0.25  # of the largest element: what a few steps of declared roundings may add up to, generously
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The gradient that a single process has, and how far from it an honest strategy may be (absolute)."""
+
+    values: np.ndarray
+    bound: np.ndarray | float
+
+
+def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Expected | None:
+    """What rank gradients of ``name`` are held to; None where no bound is known (bfloat16 after the first step)."""
+    assert reference.values is not None
+    world_size = recording.scenario.world_size
+    scale = world_size if contract_of(recording).get("average") == "sum" else 1
+    magnitude = _magnitude(recording, step, name) * scale
+    values: np.ndarray = reference.values * scale
+    bound: np.ndarray | float
+    if is_exact(recording):
+        bound = bound_exact(float(magnitude.max(initial=0.0)), world_size, reference.dtype)
+    elif is_wide(recording):
+        bound = bound_float64(values) + added_to_norms(recording, step) * float(np.abs(values).max(initial=0.0))
+    elif step > 0 and is_single(recording):
+        bound = SINGLE_BOUND * float(np.abs(values).max(initial=0.0))
+    else:
+        local = list(local_gradients(recording, step, name).values())
+        if len(local) < world_size:
+            return None
+        wide = np.complex128 if reference.values.dtype.kind == "c" else np.float64
+        values = np.mean([g.astype(wide) for g in local], axis=0) * scale
+        bound = bound_of_mean(magnitude, world_size, reference.dtype) + _order_of_rows(
+            recording, reference, values, scale
+        )
+    if lossy := contract_of(recording).get("lossy"):
+        largest = float(magnitude.max(initial=0.0))
+        if recording.scenario.clip_norm is not None:  # what is rounded, and the norm by which it is then clipped
+            largest *= 2 * _clipped_by(recording, step, name, values)
+        bound = bound + bound_lossy(largest, world_size, lossy)
+        if step > 0:  # roundings have moved the weights meanwhile; what a mistake does is larger
+            bound = bound + LOSSY_DRIFT * float(np.abs(values).max(initial=0.0))
+    return Expected(values, bound)
+
+
+def _order_of_rows(recording: Recording, reference: Tensor, mean: np.ndarray, scale: int) -> float:
+    """What another order of adding up rows may come to: nothing says that a rank has to take its own in turn.
+
+    It is measured: the large batch's gradient was added up otherwise than the mean of the ranks' own, and so was that
+    of each rank's rows turned round. The least is a few units in the last place of the largest element of float32.
+    """
+    if has_norms(recording):
+        return 0.0
+    assert reference.values is not None
+    largest = float(np.abs(mean).max(initial=0.0))
+    off = float(np.abs(reference.values * scale - mean).max(initial=0.0))
+    off = off if np.isfinite(off) else 0.0
+    alone, ranks = recording.reference, range(recording.scenario.world_size)
+    assert alone is not None
+    turned = [alone.tensor(f"{TURNED}_{rank}", 0, reference.name) for rank in ranks]
+    known = [float(tensor.values) * scale for tensor in turned if tensor is not None and tensor.values is not None]
+    return max(off, *known, 0.0) + ROUNDINGS * UNIT_ROUNDOFF["float32"] * largest
+
+
+def added_to_norms(recording: Recording, step: int) -> float:
+    """By what part gradients may be longer than the single process's, up to ``step``, where they are clipped.
+
+    torch adds 1e-6 to the norm that it divides by, and others do not. What that comes to is read off the single
+    process: what it has clipped is shorter than the limit by that part. Where nothing is clipped, nothing is allowed.
+    """
+    assert recording.reference is not None
+    part = 0.0
+    for number in range(step + 1):
+        limit = recording.scenario.max_norm(number)
+        gradients = [tensor.values for tensor in recording.reference.named("gradient", number).values()]
+        norm = float(np.sqrt(sum(float((np.abs(g) ** 2).sum()) for g in gradients if g is not None)))
+        if limit is not None and number not in recording.scenario.loose_clip_in and norm:
+            part += max(limit / norm - 1, 0.0)
+    return part
+
+
+def _clipped_by(recording: Recording, step: int, name: str, clipped: np.ndarray) -> float:
+    """The factor, at most 1, by which clipping has shortened this gradient in the single process."""
+    local = list(local_gradients(recording, step, name).values())
+    before = float(np.linalg.norm(np.mean(local, axis=0))) if local else 0.0
+    return min(float(np.linalg.norm(clipped)) / before, 1.0) if before else 1.0
+
+
+def _magnitude(recording: Recording, step: int, name: str) -> np.ndarray:
+    """Element by element, the mean over ranks of the absolute local gradients."""
+    local = [np.abs(g).astype(np.float64) for g in local_gradients(recording, step, name).values()]
+    return np.sum(local, axis=0) / recording.scenario.world_size if local else np.zeros(())

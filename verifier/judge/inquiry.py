@@ -1,0 +1,107 @@
+"""From a difference to a failure: gathers what is known around a wrong gradient, and asks what could make it so.
+
+Special here: everything that a pattern may want is looked up in the recording, and nothing is computed again. Pure.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verifier.judge.comparison import Difference
+from verifier.judge.diagnosis import diagnose
+from verifier.judge.evidence import GradientEvidence
+from verifier.judge.packing import elsewhere, partners
+from verifier.recording import RankRecording, Recording
+from verifier.verdict import Failure
+
+
+def local_gradients(recording: Recording, step: int, name: str, what: str = "local_gradient") -> dict[int, np.ndarray]:
+    """Each rank's own gradient before synchronisation, as the single process computed it, where it was recorded.
+
+    ``what``: of all its micro-batches, or ``first_gradient``, ``last_gradient``: of one alone.
+    """
+    assert recording.reference is not None
+    ranks = range(recording.scenario.world_size)
+    found = {rank: recording.reference.tensor(f"{what}_{rank}", step, name) for rank in ranks}
+    return {rank: t.values for rank, t in found.items() if t is not None and t.values is not None}
+
+
+def wrong_gradient(
+    recording: Recording,
+    rank: RankRecording,
+    step: int,
+    name: str,
+    observed: np.ndarray,
+    expected: np.ndarray,
+    difference: Difference,
+) -> Failure:
+    """What is said of a gradient that is not the single process's: where, and why as far as a pattern tells."""
+    scenario = recording.scenario
+    cause = diagnose(
+        GradientEvidence(
+            observed=observed,
+            expected=expected,
+            world_size=scenario.world_size,
+            num_micro_batches=scenario.num_micro_batches,
+            poisoned=scenario.poison,
+            rank=rank.rank,
+            clipped=scenario.clip_norm is not None,
+            written_in_flight=any(c.written_in_flight for c in rank.collectives if c.step == step),
+            local=local_gradients(recording, step, name),
+            first=local_gradients(recording, step, name, "first_gradient"),
+            last=local_gradients(recording, step, name, "last_gradient"),
+            previous=_values(rank, "gradient", step - 1, name),
+            weight=_values(rank, "weight", step - 1, name),
+            neighbours=_neighbours(recording, step, name, expected.shape),
+            contains=_contents(recording, rank.rank, step, name, difference),
+            elsewhere=elsewhere(recording, name, observed),
+            held=_held(recording, step, name),
+            agreed=_agreed(recording, step, name),
+        )
+    )
+    return Failure(
+        scenario=scenario.name,
+        step=step,
+        rank=rank.rank,
+        parameter=name,
+        index=list(difference.index),
+        expected=repr(difference.expected),
+        observed=repr(difference.observed),
+        cause=cause.name if cause else None,
+        confidence=cause.confidence if cause else 0.0,
+        explanation=cause.explanation if cause else "the gradient is not that of the large batch; no pattern fits",
+        hint=cause.hint if cause else None,
+    )
+
+
+def _neighbours(recording: Recording, step: int, name: str, shape: tuple[int, ...]) -> dict[str, dict[int, np.ndarray]]:
+    """The local gradients of the other parameters of this shape, where some rank has none of this one."""
+    if len([g for g in local_gradients(recording, step, name).values() if g.any()]) == recording.scenario.world_size:
+        return {}
+    found = {other: local_gradients(recording, step, other) for other in recording.parameter_names if other != name}
+    return {other: local for other, local in found.items() if all(g.shape == shape for g in local.values())}
+
+
+def _held(recording: Recording, step: int, name: str) -> dict[int, np.ndarray]:
+    """What each rank's optimizer finds, in a step of which the single process has not computed the ranks' shares."""
+    found = {} if step == 0 else {rank.rank: _values(rank, "gradient", step, name) for rank in recording.ranks}
+    return {rank: values for rank, values in found.items() if values is not None}
+
+
+def _agreed(recording: Recording, step: int, name: str) -> bool:
+    """Do all ranks hold the same wrong gradient, bit for bit?"""
+    held = [rank.tensor("gradient", step, name) for rank in recording.ranks]
+    return len(held) > 1 and None not in held and len({tensor.digest for tensor in held if tensor is not None}) == 1
+
+
+def _values(rank: RankRecording, what: str, step: int, name: str) -> np.ndarray | None:
+    tensor = rank.tensor(what, step, name)
+    return tensor.values if tensor is not None else None
+
+
+def _contents(recording: Recording, rank: int, step: int, name: str, difference: Difference) -> str | None:
+    if not recording.scenario.tagged:
+        return None
+    shape = next(e["shape"] for e in recording.ranks[rank].notes["parameters"] if e["name"] == name)
+    element = int(np.ravel_multi_index(difference.index, shape)) if shape else 0
+    return partners(recording, rank, step, name, element)

@@ -1,0 +1,160 @@
+"""Gradients against the single process, as far as they can be seen. Pure functions on recordings.
+
+Special here: what a rank has in ``.grad`` is not always what moves its weights. An optimizer's ``step()`` may reduce
+gradients into slices of its own, as sharded ones do, or in the method that also updates; ``.grad`` then stays each
+rank's own. And where only its owner steps a parameter, what the others hold of its gradient is of no account. In such
+cases nothing is said of gradients if the weights come out right, and LS202 judges those.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from verifier.check import Findings
+from verifier.judge import equivalence, expectation
+from verifier.judge.arithmetic import contract_of, is_exact, is_narrow, is_single, is_wide
+from verifier.judge.comparison import compare
+from verifier.judge.inquiry import local_gradients
+from verifier.judge.updates import compare_weights, not_judged
+from verifier.recording import REDUCTIONS, Recording
+from verifier.verdict import Failure
+
+OUT_OF_SIGHT = (
+    "gradients are reduced where .grad does not show it, inside the optimizer or on their owners alone, and weights "
+    "come out right, or alike: LS202 judges them"
+)
+
+NOWHERE = "the strategy declares sharded=True, and no rank shows a gradient of any parameter: LS202 judges the weights"
+
+
+def compare_gradients(recording: Recording) -> Findings:
+    """``equivalence.compare_gradients``, but for failures that tell nothing."""
+    found = equivalence.compare_gradients(recording)
+    if _nowhere(recording, found):
+        return replace(found, not_claimed=NOWHERE)
+    if not found.failures:
+        return found
+    if any(failure.step != 0 for failure in found.failures):
+        return _without_consequences(recording, found)
+    reason = _out_of_sight(recording, found.failures)
+    if reason is None:
+        return found
+    seen = found.comparisons - len(found.failures)
+    if reason is OUT_OF_SIGHT:
+        return Findings(comparisons=seen, not_claimed=reason)
+    return Findings(comparisons=seen, blocked=reason)
+
+
+def _nowhere(recording: Recording, found: Findings) -> bool:
+    """Has every rank come to its end, with weights, and not one gradient to look at?"""
+    idle = not (found.comparisons or found.failures or found.blocked or found.not_claimed)
+    seen = [{what for what, step, _ in rank.tensors if step >= 0} for rank in recording.ranks]
+    sharded = bool(contract_of(recording).get("sharded")) and recording.complete
+    return idle and sharded and all("weight" in whats and "gradient" not in whats for whats in seen)
+
+
+def _without_consequences(recording: Recording, found: Findings) -> Findings:
+    """Gradients of weights that an earlier step has moved wrongly are others, and rightly: LS202 tells of that step."""
+    scenario, first = recording.scenario, min(f.step for f in found.failures if f.step is not None)
+    judged = scenario.judged_by is None or "LS202" in scenario.judged_by
+    if scenario.tagged or not judged or not_judged(recording) or not bounds_weights(recording):
+        return found
+    weights = compare_weights(recording, range(first))
+    if weights.blocked or not weights.failures:
+        return found
+    seen = found.comparisons - len(found.failures)
+    return Findings(comparisons=seen, blocked=f"the weights were wrong before step {first}: see LS202")
+
+
+def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
+    """Why the ``failures`` of the first step tell nothing; None: they do.
+
+    An optimizer's ``step()`` may reduce gradients where nobody can look: into slices of its own, as sharded ones do, or
+    in the method that also updates; ``.grad`` is then each rank's own. And where only its owner steps a parameter, what
+    other ranks hold is of no account. The weights tell: but for narrow dtypes they are held to the single
+    process. There, and where gradients are tagged, it must be enough that all ranks came to the same weights.
+    So it is with a parameter server, which need not say that it is one: where a rank has the right gradient, and all
+    have the right weights, the others got them from it. And an optimizer of its own may divide a sum where it updates.
+    """
+    sharded, own = contract_of(recording).get("sharded"), all(_own_gradient(recording, f) for f in failures)
+    wrong = Counter(failure.parameter for failure in failures)
+    somewhere_right = all(number < recording.scenario.world_size for number in wrong.values())
+    summed = _is_sgd_of_its_own(recording) and all(_is_a_sum(recording, failure) for failure in failures)
+    if not (sharded or own or somewhere_right or summed):
+        return None
+    if own and not any(rank.named("weight", 0) for rank in recording.ranks):
+        return "no rank came to the end of the optimizer's step, which may reduce gradients itself"
+    hidden = (sharded or _has_own_rule(recording)) and own and _reduces_inside_the_step(recording)
+    if not recording.scenario.tagged and bounds_weights(recording):
+        if own and _has_own_rule(recording) and (unknown := not_judged(recording)):
+            return f"gradients are reduced where .grad does not show it, and weights tell nothing: {unknown}"
+        weights = compare_weights(recording, range(1))
+        if weights.comparisons and not weights.failures and not weights.blocked:
+            return OUT_OF_SIGHT
+        if not hidden:
+            return None  # else the optimizer is another one, or forgets a parameter, which LS202 says
+    if is_narrow(recording) and compare_weights(recording, range(1)).failures:
+        return None  # alike, and wrong
+    may_rest = hidden or _has_own_rule(recording)  # a small step may be lost in rounding
+    alike = all(_same_weights(recording, name, may_rest=bool(may_rest)) for name in wrong if name is not None)
+    return OUT_OF_SIGHT if alike and (own or somewhere_right or summed) else None
+
+
+def bounds_weights(recording: Recording) -> bool:
+    """Is it known how far weights may be from the single process's?"""
+    return is_exact(recording) or is_wide(recording) or is_single(recording)
+
+
+def _has_own_rule(recording: Recording) -> bool:
+    """May the update rule be the strategy's own? In narrow dtypes it is not settled whether it is."""
+    return not {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes)
+
+
+def _is_sgd_of_its_own(recording: Recording) -> bool:
+    """Was the strategy's optimizer settled to do as asked, or to forget no more than a decay (``own_rule``)?"""
+    notes = recording.ranks[0].notes
+    return "own_rule" in notes and "own_optimizer" not in notes
+
+
+def _reduces_inside_the_step(recording: Recording) -> bool:
+    """Does every rank reduce, inside the optimizer's first step, at least as many numbers as there are trained ones?"""
+    trained = sum(entry["numel"] for entry in recording.ranks[0].notes.get("parameters", []))
+    first = [[c for c in r.collectives if c.step == 0 and c.phase == "step"] for r in recording.ranks]
+    return all(sum(c.numel for c in issued if c.op in REDUCTIONS) >= trained > 0 for issued in first)
+
+
+def _is_a_sum(recording: Recording, failure: Failure) -> bool:
+    """Is what ``failure`` found wrong the mean that there should be, but for a division by the number of ranks?"""
+    rank, step, name = failure.rank, failure.step, failure.parameter
+    if recording.reference is None or rank is None or step is None or name is None:
+        return False
+    expected = recording.reference.tensor("gradient", step, name)
+    observed = recording.ranks[rank].tensor("gradient", step, name)
+    if expected is None or observed is None or expected.values is None or observed.values is None:
+        return False
+    wanted = expectation.expect(recording, step, name, expected)
+    mean = observed.values.astype(np.result_type(observed.values, np.float64)) / recording.scenario.world_size
+    return wanted is not None and compare(mean, wanted.values, wanted.bound).equal
+
+
+def _own_gradient(recording: Recording, failure: Failure) -> bool:
+    """Is ``failure`` that of a rank that holds exactly what it computed itself, or nothing where it computed none?"""
+    if failure.cause == "not_synchronised":
+        return failure.confidence == 1.0
+    if failure.cause != "missing_gradient" or failure.parameter is None or failure.step is None:
+        return False
+    if all(rank.tensor("gradient", failure.step, failure.parameter) is None for rank in recording.ranks):
+        return True  # used up inside the step, or given to the optimizer as soon as it was there
+    mine = local_gradients(recording, failure.step, failure.parameter).get(failure.rank or 0)
+    return mine is None or not mine.any()
+
+
+def _same_weights(recording: Recording, name: str, *, may_rest: bool) -> bool:
+    """Have all ranks come to the same weights, and, unless they ``may_rest``, to others than those of the start?"""
+    after = [rank.tensor("weight", 0, name) for rank in recording.ranks]
+    before = recording.ranks[0].tensor("weight", -1, name)
+    digests = {tensor.digest if tensor is not None else None for tensor in after}
+    return len(digests) == 1 and None not in digests and (may_rest or before is None or before.digest not in digests)

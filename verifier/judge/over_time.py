@@ -1,0 +1,102 @@
+"""Causes that lie in time: micro-batches and steps that were counted wrongly, left out, lost or never cleared.
+
+Special here: they are told apart by what each micro-batch alone would have given, which the single process wrote down.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verifier.judge.evidence import Cause, GradientEvidence, close
+
+
+def accumulation_scale(e: GradientEvidence) -> Cause | None:
+    k = e.num_micro_batches
+    if k > 1 and close(e.observed, e.expected * k):
+        return Cause(
+            "missing_accumulation_average",
+            0.9,
+            f"every element is {k} times what it should be, and there are {k} micro-batches",
+            "divide the loss by the number of micro-batches",
+        )
+    if k > 1 and close(e.observed * k, e.expected):
+        return Cause(
+            "divided_by_micro_batches",
+            0.9,
+            f"every element is 1/{k} of what it should be, and there are {k} micro-batches: the loop has divided the "
+            "loss already",
+            "divide by the number of micro-batches once, in the loss",
+        )
+    return None
+
+
+def first_micro_batch_only(e: GradientEvidence) -> Cause | None:
+    """The first backward was synchronised, and a flag or a counter that nobody resets kept the later ones at home."""
+    if e.num_micro_batches < 2 or len(e.first) < e.world_size or e.rank not in e.local:
+        return None
+    mean = np.mean(list(e.first.values()), axis=0)
+    rest = e.local[e.rank] - e.first[e.rank]
+    if close(e.observed, mean + rest) and rest.any():
+        left = f"what rank {e.rank} accumulated after it is its own, and was never reduced"
+    elif close(e.observed, mean):
+        left = "what accumulated after it is lost"
+    else:
+        return None
+    return Cause(
+        "first_micro_batch_only",
+        0.95,
+        f"of {e.num_micro_batches} micro-batches only the first was averaged over ranks; {left}",
+        "mark what was sent per backward and not per step: clear the marks when the next backward begins",
+    )
+
+
+def last_micro_batch_only(e: GradientEvidence) -> Cause | None:
+    if e.num_micro_batches < 2 or len(e.last) < e.world_size:
+        return None
+    mean = np.mean(list(e.last.values()), axis=0)
+    for factor in (1, e.num_micro_batches):
+        if close(e.observed, mean * factor) or close(e.observed, e.last[e.rank] * factor):
+            return Cause(
+                "last_micro_batch_only",
+                0.95,
+                f"the gradient is that of the last of {e.num_micro_batches} micro-batches alone: what had accumulated "
+                "before it is lost",
+                "reduce what has accumulated in .grad, not the gradient that a hook is handed",
+            )
+    return None
+
+
+def stale(e: GradientEvidence) -> Cause | None:
+    if e.previous is None or not close(e.observed, e.previous):
+        return None
+    return Cause(
+        "stale_gradient",
+        0.9,
+        "every element is the gradient of the step before: it was not replaced in this step",
+        "wait for this step's collectives before this step's optimizer.step(), and write their result back",
+    )
+
+
+def not_cleared(e: GradientEvidence) -> Cause | None:
+    """The right gradient, and that of the step before on top: from all ranks, or from some of them."""
+    if e.previous is None or e.previous.shape != e.expected.shape or not e.previous.any():
+        return None
+    if e.clipped or _is_multiple(e.observed, e.expected):
+        return None
+    for num_ranks in range(1, e.world_size + 1):
+        if close(e.observed, e.expected + e.previous * (num_ranks / e.world_size)):
+            which = "every rank" if num_ranks == e.world_size else f"{num_ranks} of {e.world_size} ranks"
+            return Cause(
+                "not_cleared",
+                0.9,
+                f"every element is the right gradient and that of the step before: {which} went into this step without "
+                "clearing it",
+                "have zero_grad() clear every parameter of this rank, and every buffer of your own that accumulates",
+            )
+    return None
+
+
+def _is_multiple(a: np.ndarray, b: np.ndarray) -> bool:
+    """Is ``a`` some factor times ``b``? Of one element alone it always is."""
+    square = float(np.vdot(b, b).real)
+    return square > 0 and close(a, b * (float(np.vdot(b, a).real) / square))

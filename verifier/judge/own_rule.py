@@ -1,0 +1,130 @@
+"""Is what one rank comes to by itself needed, for a rule of the strategy's own, or a sum? Pure functions on recordings.
+
+Special here: what the ranks noted of an optimizer's class leaves open whether it only does what was asked for in other
+words, as many sharded ones do. The first step's weights tell; if they are the single process's, nothing is different.
+And SGD or AdamW that forgets the decay or the rates of groups that were asked for is no rule of its own: its steps
+tell. AdamW that decays nothing is one, though: Adam.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from verifier.judge.alone import NEVER_MOVES, has_own_rule, moves
+from verifier.judge.arithmetic import contract_of, is_exact, is_wide
+from verifier.judge.equivalence import blocked_reference
+from verifier.judge.inside_step import SHOWN_ALONE
+from verifier.judge.updates import compare_with_reference
+from verifier.judge.weight_bounds import ADAMW_EPS, weight_bound
+from verifier.recording import RankRecording, Recording
+from verifier.scenario import DECAY, SLOWER, Scenario
+
+ADAMW_DECAY = 0.01  # torch's own, where none is asked for
+Direction = Callable[[np.ndarray], np.ndarray]
+READ_BY = frozenset({"LS202", "LS504"})
+
+
+def settle(recording: Recording) -> Recording:
+    """``recording``, in which the note ``own_optimizer`` now says whether the rule is the strategy's own."""
+    notes = recording.ranks[0].notes
+    if "own_rule" in notes and "own_optimizer" not in notes:
+        brought = "brought" in notes or moves(recording)  # an engine that never steps has no rule
+        if brought and _differs_at_once(recording) and not _forgets(recording):
+            notes["own_optimizer"] = notes["own_rule"]
+        elif not is_summed(recording):
+            recording.alone = None
+    return recording
+
+
+def note_together(recordings: Sequence[Recording]) -> None:
+    """What only all recordings of a run together tell, noted in each: has one rank shown where an own rule leads, in
+    any of them; and has any weight moved?
+    """
+    shown_alone = any(has_own_rule(r) and r.alone is not None and r.alone.ranks[0].completed for r in recordings)
+    never_moves = not any(moves(r) for r in recordings if r.scenario.same_start and not r.scenario.tagged)
+    for recording in recordings:
+        recording.ranks[0].notes.update({SHOWN_ALONE: shown_alone, NEVER_MOVES: never_moves})
+
+
+def _differs_at_once(recording: Recording) -> bool:
+    if blocked_reference(recording) or recording.scenario.tagged:
+        return False
+    if not (is_exact(recording) or is_wide(recording)):
+        return False
+    return bool(compare_with_reference(recording, range(1)).failures)
+
+
+def _forgets(recording: Recording) -> bool:
+    """Is every rank's first step SGD's or AdamW's, but for a decay that is left out or everybody's, or another group's
+    rate?
+    """
+    scenario = recording.scenario
+    rates = [scenario.lr, scenario.lr * SLOWER] if scenario.groups else [scenario.lr]
+    asked = DECAY if scenario.groups else scenario.weight_decay
+    if not asked:
+        return False
+    decays = [0.0, asked] if scenario.optimizer == "sgd" else [ADAMW_DECAY, asked]
+    ways = [(lr, decay) for lr in rates for decay in decays]
+    parts = [(rank, name) for name in recording.parameter_names for rank in recording.ranks]
+    for direction in _DIRECTIONS[scenario.optimizer]:
+        if all(_stepped(recording, rank, name, direction, ways) for rank, name in parts):
+            as_asked = {name: [scenario.asked_of(name)] for _, name in parts}
+            return not all(_stepped(recording, rank, name, direction, as_asked[name]) for rank, name in parts)
+    return False
+
+
+_DIRECTIONS: dict[str, list[Direction]] = {
+    "sgd": [lambda gradient: gradient],
+    "adamw": [  # what is left of moments whose bias is corrected; epsilon stands in one of three places
+        lambda gradient: gradient / (np.abs(gradient) + ADAMW_EPS),
+        lambda gradient: gradient / (np.abs(gradient) + ADAMW_EPS / np.sqrt(1 - 0.999)),
+        lambda gradient: gradient / np.sqrt(np.abs(gradient) ** 2 + ADAMW_EPS),
+    ],
+}
+
+
+def _stepped(
+    recording: Recording, rank: RankRecording, name: str, direction: Direction, ways: Sequence[tuple[float, float]]
+) -> bool:
+    """Did a first step move ``name`` in one of ``ways``, rates and decays? So it did where it has no gradient."""
+    assert recording.reference is not None
+    gradient, start = recording.reference.tensor("gradient", 0, name), recording.ranks[0].tensor("weight", -1, name)
+    after = rank.tensor("weight", 0, name)
+    if gradient is None:
+        return True
+    found = [tensor.values for tensor in (gradient, start, after) if tensor is not None and tensor.values is not None]
+    if len(found) < 3 or len({values.shape for values in found}) > 1:
+        return False
+    slope, begun, came_to = found
+    few: np.ndarray | float = (
+        4
+        * np.finfo(came_to.dtype).eps
+        * max(float(np.abs(begun).max(initial=0.0)), float(np.abs(slope).max(initial=0.0)))
+    )
+    if recording.scenario.optimizer == "adamw":
+        expected = recording.reference.tensor("weight", 0, name)
+        few = few if expected is None else weight_bound(recording, 0, name, expected)
+    slope = direction(slope)
+    return any(bool((np.abs(begun - lr * (slope + decay * begun) - came_to) <= few).all()) for lr, decay in ways)
+
+
+def may_matter(scenario: Scenario) -> bool:
+    """Does any check compare updates in it?"""
+    if scenario.tagged or scenario.uneven or not scenario.same_start or scenario.alone_for is not None:
+        return False
+    return scenario.judged_by is None or not READ_BY.isdisjoint(scenario.judged_by)
+
+
+def is_summed(recording: Recording) -> bool:
+    return bool(contract_of(recording).get("average") == "sum")
+
+
+def needs_one_rank(recording: Recording) -> bool:
+    """Is what one rank comes to by itself needed to judge this?"""
+    if not recording.complete or recording.scenario.world_size == 1 or not may_matter(recording.scenario):
+        return False
+    if contract_of(recording).get("lossy"):
+        return False
+    return is_summed(recording) or has_own_rule(settle(recording))

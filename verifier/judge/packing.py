@@ -1,0 +1,93 @@
+"""Reading tagged payloads: which ranks' elements a collective laid on top of one another.
+
+Special here: this is what turns "the number is wrong" into "element 0 of `north.weight` on rank 1 was added to
+element 0 of `east.weight` of rank 0". Pure; used where a verdict is explained, not where it is reached.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verifier.judge.lanes import Lane, lanes
+from verifier.recording import REDUCTIONS, Recording
+from verifier.tags import Segment, TagBook
+
+
+def tag_book(recording: Recording) -> TagBook | None:
+    """The codes of this recording's parameters; None if its gradients were not tagged."""
+    if not recording.scenario.tagged or _rounded(recording):
+        return None
+    for rank in [*([recording.reference] if recording.reference else []), *recording.ranks]:
+        entries = rank.notes.get("parameters")
+        if entries:
+            return TagBook([(e["name"], e["numel"]) for e in entries], recording.scenario.world_size)
+    return None
+
+
+def _rounded(recording: Recording) -> bool:
+    """Did any tag go through a dtype that cannot hold it? Then what is read is another element's name."""
+    if recording.ranks[0].notes.get("contract", {}).get("lossy"):  # on its wire, which may be of another dtype
+        return True
+    narrow = ("bfloat16", "float16")
+    return any(
+        any(c.dtype in narrow for c in rank.collectives)
+        or any(t.dtype in narrow for t in rank.tensors.values() if t.what in ("gradient", "weight"))
+        for rank in recording.ranks
+    )
+
+
+def partners(recording: Recording, rank: int, step: int, name: str, element: int) -> str | None:
+    """What every rank brought to the reduction of ``name[element]`` as rank ``rank`` issued it.
+
+    None where it cannot be told, or where all ranks brought the same.
+    """
+    book = tag_book(recording)
+    if book is None:
+        return None
+    for lane in lanes(recording):
+        for number, mine in enumerate(lane.members.get(rank, [])):
+            if mine.step != step or mine.op not in REDUCTIONS or mine.payload is None:
+                continue
+            place = _place_of(book.decode(mine.payload, rank) or [], name, element)
+            if place is not None:
+                return _laid_together(book, lane, number, place)
+    return None
+
+
+def elsewhere(recording: Recording, name: str, gradient: np.ndarray) -> str | None:
+    """Which right mean ``gradient`` holds where that of ``name`` should be; None where it cannot be told."""
+    book = tag_book(recording)
+    for part in (book.decode_mean(gradient) if book is not None else None) or []:
+        if part.name != name or part.start != part.offset:
+            last = part.offset + part.stop - part.start
+            return f"{name}[{part.offset}:{last}] holds what belongs into {part.describe()}"
+    return None
+
+
+def _laid_together(book: TagBook, lane: Lane, number: int, place: int) -> str | None:
+    """What each member of the group has at ``place`` of the group's collective ``number``."""
+    brought = {}
+    for rank, issued in lane.members.items():
+        payload = issued[number].payload if number < len(issued) else None
+        if payload is not None:
+            parts = book.decode(payload, rank)
+            if parts is None and payload.any():  # sums, as a second level of groups sends them: nothing can be told
+                return None
+            brought[rank] = _element_at(parts or [], place)
+    if len(set(brought.values())) < 2:
+        return None
+    return " + ".join(f"rank {r}'s {what or 'zeros'}" for r, what in sorted(brought.items()))
+
+
+def _place_of(parts: list[Segment], name: str, element: int) -> int | None:
+    for part in parts:
+        if part.name == name and part.start <= element < part.stop:
+            return part.offset + element - part.start
+    return None
+
+
+def _element_at(parts: list[Segment], place: int) -> str | None:
+    for part in parts:
+        if part.offset <= place < part.offset + part.stop - part.start:
+            return f"{part.name}[{part.start + place - part.offset}]"
+    return None

@@ -1,0 +1,87 @@
+"""Causes that lie in how much each rank counts: the mean is a mixture of the right gradients in wrong shares.
+
+Special here: the shares are found by least squares, and named only where they explain every element and the ranks'
+gradients are no multiples of one another, so that no other shares would do.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verifier.judge.evidence import Cause, GradientEvidence, close
+
+FEWEST_ELEMENTS = 8
+FEWEST_BY_RANK = 2  # elements for each share that is fitted
+CONDITION = 1e3  # the most by which the ranks' gradients, all of one length, may come near to being multiples
+
+
+def rescaled(e: GradientEvidence) -> Cause | None:
+    """A multiple of the right gradient that no count explains: the direction is right, the length is not."""
+    square = float(np.vdot(e.expected, e.expected).real)
+    if square == 0 or np.count_nonzero(e.expected) < 3 or not tell_ranks_apart(e):
+        return None
+    factor = float(np.vdot(e.expected, e.observed).real) / square
+    if factor == 0 or abs(factor - 1) < 1e-6 or not close(e.observed, e.expected * factor):
+        return None
+    if e.clipped:
+        return Cause(
+            "clipped_otherwise",
+            0.8,  # another parameter's wrong gradient makes another norm, too
+            f"every element is {factor:.6g} times what clipping leaves of the right gradient: it was clipped by "
+            "another norm than that of the whole gradient, by that of one rank's part perhaps",
+            "take the norm over all parts: a sharder's own clip_grad_norm_(), or an all-reduce of squared norms",
+        )
+    return Cause(
+        "rescaled",
+        0.9,
+        f"every element is {factor:.6g} times what it should be, {_as_if(e.world_size, factor)}",
+        "look for a number of ranks that is not the group's, clipping, a loss scale or a weight of a rank's own",
+    )
+
+
+def _as_if(world_size: int, factor: float) -> str:
+    counted = world_size / factor
+    if counted > 1.5 and abs(counted - round(counted)) < 1e-6:
+        return f"as if {round(counted)} ranks had been counted where there are {world_size}"
+    return "which is no count of ranks or micro-batches"
+
+
+def unequal_shares(e: GradientEvidence) -> Cause | None:
+    shares = shares_of(e)
+    if shares is None or close(shares, np.full_like(shares, shares.mean())):
+        return None
+    told = " + ".join(f"{share:.4g} times rank {rank}'s" for rank, share in zip(sorted(e.local), shares, strict=True))
+    return Cause(
+        "unequal_shares",
+        0.9,
+        f"every element is {told} gradient, where each should count {1 / e.world_size:.4g} times",
+        "give every rank the same weight: no scaling or clipping of a rank's own gradient before the reduction, no "
+        "mean of means of groups of unequal sizes, one denominator for all",
+    )
+
+
+def shares_of(e: GradientEvidence) -> np.ndarray | None:
+    """How often each rank's own gradient is in ``e.observed``, by rank; None if that does not explain it, or is not
+    the only way to.
+    """
+    if e.clipped or e.world_size < 2 or len(e.local) < e.world_size or e.observed.dtype.kind != "f":
+        return None
+    if e.observed.size < max(FEWEST_ELEMENTS, FEWEST_BY_RANK * e.world_size) or not np.isfinite(e.observed).all():
+        return None
+    columns = np.stack([np.asarray(e.local[rank], np.float64).reshape(-1) for rank in sorted(e.local)], axis=1)
+    lengths = np.linalg.norm(columns, axis=0)
+    if not lengths.all() or np.linalg.cond(columns / lengths) > CONDITION:
+        return None
+    found: np.ndarray = np.linalg.lstsq(columns / lengths, e.observed.reshape(-1).astype(np.float64))[0] / lengths
+    if not close(e.observed, (columns @ found).reshape(e.observed.shape)):
+        return None
+    return found
+
+
+def tell_ranks_apart(e: GradientEvidence) -> bool:
+    """Are the ranks' own gradients more than multiples of one another? Tagged ones are not: any mixture is rescaled."""
+    mine = [np.asarray(gradient).reshape(-1) for gradient in e.local.values() if np.any(gradient)]
+    if len(mine) < 2:
+        return True
+    first = mine[0] / np.linalg.norm(mine[0])
+    return not all(close(abs(first), abs(other) / np.linalg.norm(other)) for other in mine[1:])

@@ -1,0 +1,265 @@
+"""Every collective of torch, and how it is put under the observer: one row for each ``c10d::`` operator.
+
+``torch.library`` lets Python stand before the kernels of these operators. torch's C++ reducer, FSDP, functional
+collectives and user code all go through them, so all are seen alike; patching ``torch.distributed`` would miss most.
+
+Special here: nothing is replaced. We register on BackendSelect, a dispatch key that every call passes before it reaches
+the kernel of its device, and *redispatch* to that kernel with shadows in place of the outputs. So all backends, layouts
+and reduce operations work, and errors are torch's own. ``redispatch`` lets go of the GIL, as a backend's bound method
+does; ``call_boxed`` on the kernel holds it and deadlocks one run in three. The keys below ours are given explicitly:
+excluding ours for the thread would be inherited by the transport's threads.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.distributed import ProcessGroup, ReduceOp, Work
+
+from verifier.errors import OurFault
+from verifier.observe.exchanges import EXCHANGES
+from verifier.observe.observer import Call, Observer
+
+_observers: list[Observer] = []  # of this process: one, or none yet
+_libraries: list[torch.library.Library] = []  # a registration lives as long as its library object
+_unknown: list[str] = []
+_OURS = torch._C.DispatchKey.BackendSelect
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator as we know it: its schema, and which arguments the transport reads and writes.
+
+    The schema is written without class prefixes, ``async_op`` and ``timeout``; these two are passed on as they are.
+    """
+
+    schema: str
+    reads: str | None = None
+    writes: str | None = None  # in place: an argument in ``writes`` alone
+    peer: str | None = None
+
+    def check(self, name: str, found: str) -> None:
+        """Raise OurFault if torch's ``found`` schema is not the one that is known."""
+        for noise in ("__torch__.torch.classes.c10d.", ", bool async_op=True", ", int timeout=-1"):
+            found = found.replace(noise, "")
+        if found != self.schema:
+            raise OurFault(
+                f"torch {torch.__version__} has changed the operator c10d::{name}, which the observer stands before. "
+                f"Known: {self.schema}. Found: {found}. Use a torch of which Lockstep knows the operators (2.13), or "
+                f"bring the row of {name} in verifier/observe/kernels.py up to date."
+            )
+
+
+_PG = "ProcessGroup process_group"
+OPERATORS: dict[str, Operator] = {
+    "allreduce_": Operator(
+        f"(Tensor[] tensors, {_PG}, ReduceOp reduce_op, Tensor? sparse_indices) -> (Tensor[], Work)", writes="tensors"
+    ),
+    "allreduce_coalesced_": Operator(f"(Tensor[] tensors, {_PG}, ReduceOp reduce_op) -> Work", writes="tensors"),
+    "broadcast_": Operator(
+        f"(Tensor[] tensors, {_PG}, int root_rank, int root_tensor) -> (Tensor[], Work)", writes="tensors"
+    ),
+    "reduce_": Operator(
+        f"(Tensor[] tensors, {_PG}, ReduceOp reduce_op, int root_rank, int root_tensor) -> Work", writes="tensors"
+    ),
+    "allgather_": Operator(
+        f"(Tensor[][] output_tensors, Tensor[] input_tensors, {_PG}) -> (Tensor[][], Work)",
+        reads="input_tensors",
+        writes="output_tensors",
+    ),
+    "_allgather_base_": Operator(
+        f"(Tensor output_tensor, Tensor input_tensor, {_PG}) -> (Tensor, Work)",
+        reads="input_tensor",
+        writes="output_tensor",
+    ),
+    "allgather_coalesced_": Operator(
+        f"(Tensor[][] output_lists, Tensor[] input_list, {_PG}) -> Work", reads="input_list", writes="output_lists"
+    ),
+    "allgather_into_tensor_coalesced_": Operator(
+        f"(Tensor[] outputs, Tensor[] inputs, {_PG}) -> Work", reads="inputs", writes="outputs"
+    ),
+    "reduce_scatter_": Operator(
+        f"(Tensor[] output_tensors, Tensor[][] input_tensors, {_PG}, ReduceOp reduce_op) -> (Tensor[], Work)",
+        reads="input_tensors",
+        writes="output_tensors",
+    ),
+    "_reduce_scatter_base_": Operator(
+        f"(Tensor output_tensor, Tensor input_tensor, {_PG}, ReduceOp reduce_op) -> (Tensor, Work)",
+        reads="input_tensor",
+        writes="output_tensor",
+    ),
+    "reduce_scatter_tensor_coalesced_": Operator(
+        f"(Tensor[] outputs, Tensor[] inputs, {_PG}, ReduceOp reduce_op) -> Work", reads="inputs", writes="outputs"
+    ),
+    "alltoall_": Operator(
+        f"(Tensor[] output_tensors, Tensor[] input_tensors, {_PG}) -> (Tensor[], Work)",
+        reads="input_tensors",
+        writes="output_tensors",
+    ),
+    "alltoall_base_": Operator(
+        f"(Tensor output, Tensor input, {_PG}, int[] output_split_sizes, int[] input_split_sizes) -> Work",
+        reads="input",
+        writes="output",
+    ),
+    "gather_": Operator(
+        f"(Tensor[][] output_tensors, Tensor[] input_tensors, {_PG}, int root_rank) -> Work",
+        reads="input_tensors",
+        writes="output_tensors",
+    ),
+    "scatter_": Operator(
+        f"(Tensor[] output_tensors, Tensor[][] input_tensors, {_PG}, int root_rank) -> (Tensor[], Work)",
+        reads="input_tensors",
+        writes="output_tensors",
+    ),
+    "barrier": Operator(f"(Tensor tensor, {_PG}, int[] device_ids) -> Work"),
+    "monitored_barrier_": Operator(f"(Tensor tensor, {_PG}, int[] device_ids, int timeout, bool wait_all_ranks) -> ()"),
+    "send": Operator(f"(Tensor[] tensors, {_PG}, int dst, int tag) -> Work", reads="tensors", peer="dst"),
+    "recv_": Operator(f"(Tensor[] tensors, {_PG}, int src, int tag) -> Work", writes="tensors", peer="src"),
+    "recv_any_source_": Operator(f"(Tensor[] tensors, {_PG}, int tag) -> Work", writes="tensors"),
+}
+NOT_COLLECTIVES = frozenset({"check_for_nan"})
+
+
+def install(observer: Observer) -> None:
+    """Route this process's collectives through ``observer``, and through no earlier one any more.
+
+    Raises OurFault if torch's operators are not the ones that are known here. Operators that are not known at all go
+    unobserved, and the journal says so.
+    """
+    prepare()
+    if _unknown:
+        observer.journal.note("unobserved", _unknown)
+    _observers[:] = [observer]
+
+
+def prepare() -> None:
+    """Stand before torch's operators, letting everything through until there is an observer.
+
+    It takes longer than a small scenario, so the fork server does it once, for all the processes that it forks.
+
+    Raises OurFault as ``install``.
+    """
+    if _libraries:
+        return
+    found = {schema.name.removeprefix("c10d::"): schema for schema in _schemas()}
+    for name, operator in OPERATORS.items():
+        operator.check(name, str(found[name]).removeprefix(f"c10d::{name}") if name in found else "no such operator")
+    _unknown.extend(sorted(found.keys() - OPERATORS.keys() - NOT_COLLECTIVES))
+    library = torch.library.Library("c10d", "IMPL")
+    _libraries.append(library)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, operator in OPERATORS.items():
+            library.impl(name, _kernel(name, operator, found[name]), _OURS.name, with_keyset=True)
+    _watch_batches()
+
+
+def _schemas() -> list[Any]:
+    return [schema for schema in torch._C._jit_get_all_schemas() if schema.name.startswith("c10d::")]
+
+
+def _kernel(name: str, operator: Operator, schema: Any) -> Callable[..., Any]:
+    """The function that stands before operator ``name``."""
+    handle = getattr(torch.ops.c10d, name).default
+    names = [argument.name for argument in schema.arguments]
+    returns_tensors, returns_work = len(schema.returns) == 2, len(schema.returns) > 0
+
+    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        below = keys.remove(_OURS)
+        # A compiler or a fake tensor asks for shapes: nothing is sent.
+        if not _observers or below.has(torch._C.DispatchKey.Meta):
+            return handle.redispatch(below, *args, **kwargs)
+        (observer,) = _observers
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        reads, writes = operator.reads, operator.writes
+        if name == "broadcast_" and given["root_rank"] == ProcessGroup.unbox(given["process_group"]).rank():
+            reads, writes = writes, None  # the root's tensor is only read, by the transport and perhaps by the caller
+
+        def start(shadows: list[torch.Tensor], inputs: list[torch.Tensor]) -> Any:
+            swapped = dict(given)
+            for argument, tensors in ((reads, inputs), (writes, shadows)):
+                if argument is not None:
+                    swapped[argument] = _refilled(given[argument], iter(tensors))
+            result = handle.redispatch(
+                below, *(swapped[n] for n in names[: len(args)]), **{n: swapped[n] for n in kwargs}
+            )
+            boxed = result[-1] if returns_tensors else result
+            return None if boxed is None or not returns_work else Work.unbox(boxed)
+
+        call = _ours(name, _call, name, operator, given, reads, writes)
+        if writes is None and operator.writes:  # a broadcast on its root: it too has a result
+            call.results = call.inputs
+        if not returns_work:
+            return observer.issue_blocking(call, lambda: start([], []))
+        work = observer.issue(call, start).boxed()
+        return (given[operator.writes or ""], work) if returns_tensors else work
+
+    return kernel
+
+
+def _call(name: str, operator: Operator, given: dict[str, Any], reads: str | None, writes: str | None) -> Call:
+    group = ProcessGroup.unbox(given["process_group"])
+    call = Call(
+        name,
+        group,
+        inputs=list(_flat(given[reads])) if reads else [],
+        outputs=list(_flat(given[writes])) if writes else [],
+        reduce_op=_reduce_name(given["reduce_op"]) if "reduce_op" in given else None,
+        root=given.get("root_rank"),
+        peer=given[operator.peer] if operator.peer else None,
+        tag=given.get("tag"),
+    )
+    if name in EXCHANGES:
+        call.sends, call.receives = EXCHANGES[name](given, group.rank(), group.size())
+    return call
+
+
+def _ours(name: str, function: Callable[..., Any], *args: Any) -> Any:
+    """Tell our own mistakes from the transport's errors, which are the strategy's to explain."""
+    try:
+        return function(*args)
+    except Exception as error:
+        raise OurFault(f"the observer failed in {name.strip('_')}: {error!r}") from error
+
+
+def _flat(nested: Any) -> Iterator[torch.Tensor]:
+    if isinstance(nested, torch.Tensor):
+        yield nested
+    else:
+        for item in nested:
+            yield from _flat(item)
+
+
+def _refilled(nested: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """``tensors``, nested as ``nested`` is."""
+    if isinstance(nested, torch.Tensor):
+        return next(tensors)
+    return [_refilled(item, tensors) for item in nested]
+
+
+def _reduce_name(boxed: Any) -> str:
+    return str(ReduceOp.RedOpType(boxed.op())).rpartition(".")[2]
+
+
+def _watch_batches() -> None:
+    """NCCL launches what is called between these two as one, and only the end has a Work that can be waited for."""
+    start, end = ProcessGroup._start_coalescing, ProcessGroup._end_coalescing
+
+    def started(group: ProcessGroup, device: torch.device) -> None:
+        start(group, device)  # raises for a backend that has no such thing
+        for observer in _observers:
+            observer.start_batch(group)
+
+    def ended(group: ProcessGroup, device: torch.device) -> Work:
+        work = end(group, device)
+        for observer in _observers:
+            work = observer.end_batch(group, work)
+        return work
+
+    patched: Iterable[tuple[str, Any]] = (("_start_coalescing", started), ("_end_coalescing", ended))
+    for name, function in patched:
+        setattr(ProcessGroup, name, function)

@@ -1,0 +1,266 @@
+"""The observer: sits under every strategy, where all collectives pass, and writes them down.
+
+``verifier.observe.kernels`` routes every ``c10d::`` operator through ``Observer.issue``, which records the call, starts
+it on the backend and returns a ``Work`` of ours (``verifier.observe.works``).
+
+Special here is the **poison**: the real collective runs on a shadow copy, and the caller's tensor holds NaN until
+the caller waits. A legal asynchronous transport may do that; a strategy that reads early now shows it on every
+machine, every time, instead of on a slow day in production. A write to a tensor in flight, be it read or written by the
+transport, is noted.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed import ProcessGroup, Work, distributed_c10d
+
+from verifier.errors import OurFault
+from verifier.journal import Journal, dtype_name, tensor_bytes
+from verifier.observe.delay import Delay
+from verifier.observe.poison import POISON_FLOAT32, POISON_FLOAT64
+from verifier.observe.works import BatchWork, Cargo, ObservedWork
+from verifier.recording import REDUCTIONS
+
+PATIENCE_S = 5.0  # with a transport that moves what the verifier wants to look at
+
+__all__ = ["POISON_FLOAT32", "POISON_FLOAT64", "Board", "Call", "Observer"]
+
+
+@dataclass
+class Call:
+    """One call of a ``c10d::`` operator. Ranks are the group's own numbering here, and global in the journal."""
+
+    op: str
+    group: ProcessGroup
+    inputs: list[torch.Tensor]  # what the transport reads and must find unchanged until it is done
+    outputs: list[torch.Tensor]  # what it writes; those of in-place operators are here and not among the inputs
+    reduce_op: str | None = None
+    root: int | None = None
+    peer: int | None = None
+    tag: int | None = None
+    results: list[torch.Tensor] | None = None  # what a future of it holds, where that is not the outputs
+    sends: list[int] | None = None  # elements for each member of the group, where they may differ
+    receives: list[int] | None = None
+    brought: list[torch.Tensor] = field(init=False)  # what this rank brings, or gets where it brings nothing
+
+    def __post_init__(self) -> None:
+        self.brought = self.inputs or self.outputs
+
+
+class Observer:
+    """Records the collectives of this process in ``journal``. ``verifier.observe.kernels.install`` puts it in place.
+
+    The worker keeps ``phase``, ``step``, ``micro`` (which micro-batch) and ``in_no_sync`` up to date.
+    """
+
+    def __init__(
+        self, journal: Journal, board: Path, *, poison: bool, keep_payloads: bool, delay: Delay | None = None
+    ) -> None:
+        self.journal, self.poison, self.keep_payloads, self.delay = journal, poison, keep_payloads, delay
+        self.phase, self.step = "wrap", -1
+        self.micro: int | None = None
+        self.in_no_sync = False
+        self.num_calls = 0
+        self.num_bytes = 0
+        self.num_carried = 0  # bytes, of what a call reads or of what it writes, whichever is more
+        self.overhead_s = 0.0
+        self._lock = threading.Lock()  # collectives may be issued from several threads; nobody blocks while holding it
+        self._alive: list[ObservedWork] = []  # C++ keeps the C++ half of a Work; Python must keep ours
+        self._batches: dict[str, list[ObservedWork]] = {}  # by group, between _start_coalescing and _end_coalescing
+        self._batch_works: list[BatchWork] = []
+        self._board = Board(board)
+
+    def issue(self, call: Call, start: Callable[[list[torch.Tensor], list[torch.Tensor]], Any]) -> Work:
+        """Record one collective, start it on shadows of the outputs, poison the outputs, return the Work.
+
+        ``start(shadows, inputs)`` calls the backend. What it raises is the backend's own error, and goes to the caller.
+        """
+        begun = time.perf_counter()
+        with _our_part(call):
+            seq = self._record(call)
+            label = self._label(call, seq)
+            self._board.show("issues " + label)
+            cargo = Cargo(call.inputs, call.outputs, poisoned=self.poison, results=call.results)
+        self._spend(begun)
+        if self.delay is not None:
+            time.sleep(self.delay.before_issue(seq))
+        try:
+            inner = start(cargo.shadows, cargo.inputs)
+        except BaseException:
+            self.journal.write("landed", seq=seq, at=time.monotonic(), how="refused", written=None)
+            raise
+        begun = time.perf_counter()
+        with _our_part(call), torch.no_grad():
+            cargo.spoil()
+            hold_s = 0.0 if self.delay is None else self.delay.before_landing(seq)
+            from_anyone = call.op == "recv_any_source_"
+            work = ObservedWork(self, seq, label, inner, cargo, hold_s=hold_s, from_anyone=from_anyone)
+            work.moves = call.op not in REDUCTIONS
+            self._keep(work, call.group)
+        self._spend(begun)
+        return work
+
+    def issue_blocking(self, call: Call, start: Callable[[], None]) -> None:
+        """The same for an operator that returns no Work: it is done when it returns."""
+        with _our_part(call):
+            seq = self._record(call)
+        began, how = time.monotonic(), "refused"
+        try:
+            with self.waiting_for(self._label(call, seq)):
+                start()
+            how = "waited"
+        finally:
+            self.journal.write(
+                "landed", seq=seq, at=time.monotonic(), how=how, wait_began=began, written=None, source=None
+            )
+
+    def on_their_way(self) -> bool:
+        """Is something being moved, by other than a reduction, that nobody has waited for yet?"""
+        with self._lock:
+            return any(work.moves and not work.has_landed for work in self._alive)
+
+    def arrived(self, tensor: torch.Tensor) -> torch.Tensor:
+        """``tensor``, or what it will hold when all that is being moved into it has landed.
+
+        For looking only: to the strategy it stays in flight, and it has to wait all the same.
+        """
+        with self._lock:
+            moving = [work for work in self._alive if work.moves and not work.has_landed]
+        if not moving or hasattr(tensor, "device_mesh"):
+            return tensor
+        with ExitStack() as stack:
+            for work in moving:  # in the order in which they were issued
+                stack.enter_context(work.showing(tensor, PATIENCE_S))
+            return tensor.detach().clone()
+
+    def start_batch(self, group: ProcessGroup) -> None:
+        """From here on the transport collects the group's calls (NCCL), to launch them as one."""
+        self._batches[group.group_name] = []
+
+    def end_batch(self, group: ProcessGroup, inner: Any) -> Work:
+        work = BatchWork(inner, self._batches.pop(group.group_name, []))
+        with self._lock:
+            self._batch_works = [*self._batch_works[-31:], work]
+        return work
+
+    def landed(self, seq: int, *, spent_s: float, **how: Any) -> None:
+        begun = time.perf_counter()
+        self.journal.write("landed", seq=seq, at=time.monotonic(), **how)
+        self._spend(begun - spent_s)
+
+    @contextmanager
+    def waiting_for(self, label: str) -> Iterator[None]:
+        self._board.show("waits for " + label)
+        yield
+        self._board.show("after " + label)
+
+    def members(self, group: ProcessGroup) -> list[int]:
+        """The global ranks of ``group``, in its own order."""
+        found = distributed_c10d._world.pg_group_ranks.get(group)
+        return list(range(group.size())) if found is None else list(found)  # None: it is being made right now
+
+    def _label(self, call: Call, seq: int) -> str:
+        numel = sum(t.numel() for t in call.brought)
+        return f"step {self.step}, {self.phase}: {call.op.strip('_')} number {seq} of {numel} elements"
+
+    def _record(self, call: Call) -> int:
+        brought, members = call.brought, self.members(call.group)
+        num_bytes = _num_bytes(brought)
+        with self._lock:
+            seq = self.num_calls
+            self.num_calls += 1
+            self.num_bytes += num_bytes
+            self.num_carried += max(_num_bytes(call.inputs), _num_bytes(call.outputs))
+            self.journal.write(
+                "collective",
+                seq=seq,
+                op=call.op,
+                group=call.group.group_name,
+                ranks=members,
+                phase=self.phase,
+                step=self.step,
+                micro=self.micro,
+                no_sync=self.in_no_sync,
+                dtype=dtype_name(brought[0]) if brought else "none",
+                numel=sum(t.numel() for t in brought),
+                num_bytes=num_bytes,
+                shapes=[list(t.shape) for t in brought[:32]],
+                dense=all(t.layout == torch.strided and t.is_contiguous() for t in brought),
+                reduce_op=call.reduce_op,
+                root=_globally(members, call.root),
+                peer=_globally(members, call.peer),
+                tag=call.tag,
+                sends=call.sends,
+                receives=call.receives,
+                issued=time.monotonic(),
+                blob=self._payload(call),
+            )
+        return seq
+
+    def _payload(self, call: Call) -> list[int | str] | None:
+        if not (self.keep_payloads and self.phase != "wrap" and _as_numbers(call.brought)) or call.tag is not None:
+            return None
+        parts = [tensor_bytes(t) for t in call.brought]
+        return self.journal.blob(parts[0] if len(parts) == 1 else memoryview(b"".join(parts)), call.brought[0].dtype)
+
+    def _keep(self, work: ObservedWork, group: ProcessGroup) -> None:
+        with self._lock:
+            if len(self._alive) >= 32:  # each holds on to the tensors that it worked on
+                self._alive = [w for w in self._alive[:-8] if not w.has_landed] + self._alive[-8:]
+            self._alive.append(work)
+            if group.group_name in self._batches:
+                self._batches[group.group_name].append(work)
+
+    def _spend(self, begun: float) -> None:
+        self.overhead_s += time.perf_counter() - begun
+
+
+class Board:
+    """What this rank is doing right now, in memory that outlives it: read by the launcher when a rank hangs."""
+
+    SIZE = 256
+
+    def __init__(self, path: Path) -> None:
+        with path.open("w+b") as file:
+            file.truncate(self.SIZE)
+            self._memory = mmap.mmap(file.fileno(), self.SIZE)
+
+    def show(self, text: str) -> None:
+        self._memory[:] = text.encode()[: self.SIZE].ljust(self.SIZE, b"\0")
+
+
+@contextmanager
+def _our_part(call: Call) -> Iterator[None]:
+    """Tell our own mistakes from the transport's errors, which are the strategy's to explain."""
+    try:
+        yield
+    except Exception as error:
+        raise OurFault(f"the observer failed in {call.op.strip('_')}: {error!r}") from error
+
+
+def _num_bytes(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _globally(members: Sequence[int], rank: int | None) -> int | None:
+    """The group's ``rank`` as a global one. A rank that the group does not have is left to the backend to refuse."""
+    return members[rank] if rank is not None and 0 <= rank < len(members) else rank
+
+
+def _as_numbers(tensors: Sequence[torch.Tensor]) -> bool:
+    """Can a reader with numpy alone make one array of ``tensors``?"""
+    dtypes = {t.dtype for t in tensors}
+    return (
+        len(dtypes) == 1
+        and all(t.layout == torch.strided and not t.is_complex() for t in tensors)
+        and not any("float8" in str(dtype) for dtype in dtypes)
+    )

@@ -1,0 +1,311 @@
+"""A collective in flight, and how it comes down: what a caller gets in place of the transport's own ``Work``.
+
+Special here: a collective *lands* when its caller learns that it is done, by waiting, by polling or through a future,
+and only then does the caller's tensor hold the result. Landing happens once, whichever thread comes first. Nobody
+sleeps with the lock held, and the transport's thread never sleeps at all.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+from torch.distributed import Work
+
+from verifier.observe import poison
+
+
+class Watcher(Protocol):
+    """What a work tells of itself: the observer."""
+
+    def landed(self, seq: int, *, spent_s: float, **how: Any) -> None: ...
+    def waiting_for(self, label: str) -> AbstractContextManager[None]: ...
+
+
+class Cargo:
+    """The tensors of one collective: the caller's, the shadows that the transport works on, and what must stay."""
+
+    def __init__(
+        self,
+        inputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        *,
+        poisoned: bool,
+        results: list[torch.Tensor] | None = None,
+    ) -> None:
+        self.outputs = list(outputs)
+        self.results = self.outputs if results is None else results
+        self.shadows = [_shadow(t) if poisoned else t for t in outputs]
+        self.inputs = list(inputs)  # as the transport is to read them
+        self._watched: list[tuple[torch.Tensor, int]] = []
+        self._spoilt: list[tuple[torch.Tensor, torch.Tensor, int]] = []
+        hidden = [mine for mine, shadow in zip(self.outputs, self.shadows, strict=True) if mine is not shadow]
+        for place, tensor in enumerate(inputs if poisoned else ()):
+            if poison.overlaps(tensor, hidden):  # in place (a slice of the output): read before it is poisoned
+                self.inputs[place] = tensor.clone()
+            elif (was := poison.digest(tensor)) is not None:
+                self._watched.append((tensor, was))
+
+    def spoil(self) -> None:
+        """Poison the caller's outputs; once the transport has what it needs."""
+        for mine, shadow in zip(self.outputs, self.shadows, strict=True):
+            if mine is not shadow and poison.spoil(mine):
+                self._spoilt.append((mine, shadow, _version(mine)))
+
+    def writes_to(self, tensor: torch.Tensor) -> bool:
+        return poison.overlaps(tensor, self.outputs)
+
+    @contextmanager
+    def come_down(self) -> Iterator[None]:
+        """While inside, the caller's tensors hold the results; afterwards what they held before."""
+        hidden = [pair for pair in zip(self.outputs, self.shadows, strict=True) if pair[0] is not pair[1]]
+        held = [mine.detach().clone() for mine, _ in hidden]
+        for mine, shadow in hidden:
+            mine.data.copy_(shadow)
+        yield
+        for (mine, _), before in zip(hidden, held, strict=True):
+            mine.data.copy_(before)
+
+    def unload(self) -> str | None:
+        """Give the caller the results. Returns what was written to in flight: "output", "input" or nothing."""
+        written = "input" if any(poison.digest(tensor) != was for tensor, was in self._watched) else None
+        # What is there already may have been brought by a twin: tied weights are in a state_dict() twice.
+        if any(_touched(mine, version) and not torch.equal(mine, shadow) for mine, shadow, version in self._spoilt):
+            written = "output"
+        for mine, shadow in zip(self.outputs, self.shadows, strict=True):
+            if mine is not shadow:
+                mine.data.copy_(shadow)
+        self.shadows, self.inputs = self.outputs, []  # shadows are a copy of the gradients each
+        self._watched, self._spoilt = [], []
+        return written
+
+
+def _shadow(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy laid out alike, for the transport; the tensor itself where there is none, so that errors stay theirs."""
+    if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
+        return tensor
+    copy = tensor.detach().clone(memory_format=torch.preserve_format)
+    return copy if copy.stride() == tensor.stride() or tensor.is_contiguous() else tensor
+
+
+def _touched(tensor: torch.Tensor, version: int) -> bool:
+    """On an accelerator, looking means waiting for the device: only if torch itself has counted a write."""
+    return (tensor.device.type == "cpu" or _version(tensor) != version) and not poison.is_spoilt(tensor)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
+
+
+class ObservedWork(Work):
+    """One collective in flight. ``inner``, the transport's work, may be None: it is then done in stream order."""
+
+    def __init__(
+        self, watcher: Watcher, seq: int, label: str, inner: Any, cargo: Cargo, *, hold_s: float, from_anyone: bool
+    ) -> None:
+        super().__init__()
+        self._watcher, self.seq, self._label, self._inner, self._cargo = watcher, seq, label, inner, cargo
+        self._from_anyone = from_anyone
+        self._not_before = time.monotonic() + hold_s if hold_s else 0.0
+        self._lock = threading.Lock()
+        self._future: torch.futures.Future | None = None
+        self.has_landed = self.moves = False  # moves: by other than a reduction
+        self._how = ""
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        return self._wait(lambda: self._inner.wait() if timeout is None else self._inner.wait(timeout))
+
+    def block_current_stream(self) -> None:
+        self._wait(lambda: self._inner.block_current_stream())
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Polling is a legal way to learn that the result is there, so it lands the result, too."""
+        if not (self.has_landed or self._transported()) or (self._held_s() > 0 and not self.has_landed):
+            return False
+        self.land("polled")
+        return True
+
+    def is_success(self) -> bool:
+        return self._inner is None or bool(self._inner.is_success())
+
+    def exception(self) -> Any:
+        return None if self._inner is None else self._inner.exception()
+
+    def result(self) -> list[torch.Tensor]:
+        self.wait()
+        return self._cargo.results
+
+    def source_rank(self) -> int:
+        return int(self._inner._source_rank())
+
+    _source_rank = source_rank
+
+    def _get_op_type(self) -> Any:
+        return self._inner._get_op_type()
+
+    def _get_duration(self) -> float:
+        return float(self._inner._get_duration())
+
+    def get_future_result(self) -> torch.futures.Future:
+        return self._inner.get_future_result()
+
+    def get_future(self) -> torch.futures.Future:
+        """What torch's C++ reducer waits for. Lands when the transport is done, on the transport's thread."""
+        if self._future is None:
+            inner = self._inner.get_future()
+
+            def landed(finished: torch.futures.Future) -> list[torch.Tensor]:
+                try:
+                    finished.wait()
+                except BaseException:
+                    self._failed()
+                    raise
+                self.land("future")
+                return self._cargo.results
+
+            on_cpu = all(t.device.type == "cpu" for t in self._cargo.outputs)
+            late = self._not_before and not self.has_landed and on_cpu  # a future of an accelerator knows its stream
+            self._future = _later(inner, landed, self._held_s) if late else inner.then(landed)
+        return self._future
+
+    @contextmanager
+    def showing(self, tensor: torch.Tensor, patience_s: float) -> Iterator[None]:
+        """While inside, ``tensor`` is as it will be once this has landed: if this writes to it, and the transport is
+        done in time.
+        """
+        writes, until = self._cargo.writes_to(tensor), time.monotonic() + patience_s
+        while writes and not self._transported() and time.monotonic() < until:
+            time.sleep(0.001)
+        with self._lock, torch.no_grad():
+            show = writes and self._transported() and not self.has_landed
+            with self._cargo.come_down() if show else nullcontext():
+                yield
+
+    def _transported(self) -> bool:
+        return self._inner is None or bool(self._inner.is_completed())
+
+    def land(self, how: str, wait_began: float | None = None) -> None:
+        """The caller may see the result from here on. Only the first call does anything."""
+        began = time.perf_counter()
+        with self._lock:
+            if self.has_landed:
+                return
+            with torch.no_grad():
+                written = self._cargo.unload()
+            self.has_landed, self._how = True, how
+        self._watcher.landed(
+            self.seq,
+            how=how,
+            wait_began=wait_began,
+            written=written,
+            source=self._source(),
+            spent_s=time.perf_counter() - began,
+        )
+
+    def _wait(self, block: Callable[[], Any]) -> bool:
+        if self._how == "waited" or self._inner is None:
+            self.land("waited")
+            return True
+        began = time.monotonic()
+        with self._watcher.waiting_for(self._label):
+            try:  # also where it has landed by polling or a future: who waits is told of errors
+                done = block()
+            except BaseException:
+                self._failed()
+                raise
+            if not self.has_landed and (held := self._held_s()) > 0:
+                time.sleep(held)
+        self.land("waited", began)
+        return done is None or bool(done)
+
+    def _failed(self) -> None:
+        """The transport gave up (or only the caller's patience): then the caller gets what the transport has left."""
+        if self._inner.is_completed():
+            self.land("failed")
+
+    def _held_s(self) -> float:
+        return self._not_before - time.monotonic() if self._not_before else 0.0
+
+    def _source(self) -> int | None:
+        """Who sent, in the group's numbering, where the caller did not say from whom it receives."""
+        if not self._from_anyone:
+            return None
+        try:
+            return int(self._inner._source_rank())
+        except RuntimeError:  # a transport that cannot tell
+            return None
+
+
+def _later(
+    inner: torch.futures.Future, landed: Callable[[torch.futures.Future], Any], held_s: Callable[[], float]
+) -> torch.futures.Future:
+    """A future that fires late, from a thread of its own: the transport's thread must go on."""
+    late: torch.futures.Future = torch.futures.Future()
+
+    def finish(finished: torch.futures.Future) -> None:
+        try:
+            late.set_result(landed(finished))
+        except Exception as error:
+            late.set_exception(error)
+
+    def arrived(finished: torch.futures.Future) -> None:
+        timer = threading.Timer(max(held_s(), 0.0), finish, (finished,))
+        timer.daemon = True
+        timer.start()
+
+    inner.add_done_callback(arrived)
+    return late
+
+
+class BatchWork(Work):
+    """What ends a batch (``_end_coalescing`` of NCCL): one work of the transport for several collectives of ours."""
+
+    def __init__(self, inner: Any, works: Sequence[ObservedWork]) -> None:
+        super().__init__()
+        self._inner, self._works = inner, list(works)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        done = True
+        if self._inner is not None:
+            done = bool(self._inner.wait() if timeout is None else self._inner.wait(timeout))
+        self._land("waited")
+        return done
+
+    def is_completed(self) -> bool:
+        done = self._inner is None or bool(self._inner.is_completed())
+        if done:
+            self._land("polled")
+        return done
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_success(self) -> bool:
+        return self._inner is None or bool(self._inner.is_success())
+
+    def exception(self) -> Any:
+        return None if self._inner is None else self._inner.exception()
+
+    def block_current_stream(self) -> None:
+        self._inner.block_current_stream()
+        self._land("waited")
+
+    def get_future(self) -> torch.futures.Future:
+        return self._inner.get_future().then(self._landed)
+
+    def _landed(self, finished: torch.futures.Future) -> Any:
+        value = finished.wait()
+        self._land("future")
+        return value
+
+    def _land(self, how: str) -> None:
+        for work in self._works:
+            work.land(how)

@@ -1,0 +1,147 @@
+"""Several scenarios in the same processes, one after the other: acts on one stage.
+
+Special here: forking, meeting and leaving take longer than a small scenario, so ``quick`` pays for them once. What that
+gives up is kept small. Acts after the first begin in processes that a strategy has been in, so whatever it left there
+that can be seen (another process group, another default dtype, a hook on every module, a thread) ends the performance;
+and such an act only ever counts as *nothing found*: where it finds something, processes of its own decide (``engine``).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.nn.modules import module as modules
+from torch.optim import optimizer as optimizers
+
+from verifier.journal import Journal
+from verifier.observe import kernels
+from verifier.observe.delay import Delay
+from verifier.observe.observer import Observer
+from verifier.run.loading import StrategyError
+from verifier.run.reference import run_reference
+from verifier.scenario import Scenario
+from verifier.worker import Subject
+
+LINGER_S = 2.0
+
+
+def play(scenarios: Sequence[Scenario], rank: int, store: dist.Store, folders: Sequence[Path]) -> None:
+    """Be rank ``rank`` in each scenario; stop after one that not all ranks completed, or that left something behind."""
+    first = scenarios[0]
+    _join(first, rank, store)
+    before = _process_wide() if len(scenarios) > 1 else None
+    for number, (scenario, folder) in enumerate(zip(scenarios, folders, strict=True)):
+        if number:
+            _reseed(scenario.seed * 1009 + rank)
+        meeting = dist.PrefixStore(f"act {number}", store)
+        if not run_rank(scenario, rank, meeting, folder, joined=True) or number == len(scenarios) - 1:
+            return
+        if before is None or _process_wide() != before:
+            return
+
+
+def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path, *, joined: bool = False) -> bool:
+    """Run ``scenario`` as rank ``rank``; write ``folder``. ``joined``: in the process group that there is already.
+
+    Returns whether all ranks completed, as far as is known here. Raises nothing that the strategy caused.
+    """
+    journal = Journal(folder)
+    journal.note("pid", os.getpid())
+    try:
+        if not joined:
+            _join(scenario, rank, store)
+        delay = Delay(scenario.seed, rank, scenario.world_size, scenario.delay_ms) if scenario.delay_ms else None
+        observer = Observer(
+            journal, folder / "board", poison=scenario.poison, keep_payloads=scenario.tagged, delay=delay
+        )
+        kernels.install(observer)
+        subject = Subject(scenario, rank, folder, journal, observer)
+        subject.store = store
+        subject.run()
+        journal.note("observer", {"calls": observer.num_calls, "bytes": observer.num_bytes, "s": observer.overhead_s})
+        journal.outcome("completed")
+        return leave_together(store, scenario.world_size)
+    except StrategyError as error:
+        journal.outcome("raised", error.detail, when=error.when, error=error.kind)
+        return False
+
+
+def _join(scenario: Scenario, rank: int, store: dist.Store) -> None:
+    """Connect to all others, and begin when all are connected: a rank whose strategy raises at once, or ends its
+    process, would otherwise be gone while another still connects to it, and that would look like a failure of ours.
+    """
+    dist.init_process_group(scenario.backend, store=store, rank=rank, world_size=scenario.world_size)
+    if store.add("lockstep/joined", 1) == scenario.world_size:
+        store.set("lockstep/all_joined", "1")
+    else:
+        store.wait(["lockstep/all_joined"])
+
+
+def leave_together(store: dist.Store, world_size: int) -> bool:
+    """Stay until all ranks have completed, or for a moment: one that leaves closes its connections, and a collective
+    that a peer still has under way (it was not waited for, say) would then end in another way than it began.
+    """
+    if store.add("lockstep/completed", 1) == world_size:
+        store.set("lockstep/all_completed", "1")
+        return True
+    with suppress(Exception):
+        store.wait(["lockstep/all_completed"], timedelta(seconds=LINGER_S))
+        return True
+    return False
+
+
+def play_references(scenarios: Sequence[Scenario], folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """Be the reference of each scenario; return the seals of what each has written."""
+    return [run_reference(scenario, folder) for scenario, folder in zip(scenarios, folders, strict=True)]
+
+
+def _reseed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
+def _process_wide() -> list[Any] | None:
+    """``process_wide``; None where it cannot be had: a strategy may have replaced anything, or removed the folder."""
+    with suppress(Exception):
+        return process_wide()
+    return None
+
+
+def process_wide() -> list[Any]:
+    """What a strategy can set for a whole process, as far as that can be looked at cheaply."""
+    settings = (
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_anomaly_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(),
+        torch.nn.Module.__call__,
+        torch.Tensor.backward,
+        torch.autograd.backward,
+        torch.optim.Optimizer.zero_grad,
+        dist.group.WORLD,
+        *(getattr(dist, name) for name in ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier")),
+    )
+    hooks = [
+        len(table)
+        for home in (modules, optimizers)
+        for name, table in vars(home).items()
+        if name.startswith("_global_") and name.endswith("_hooks")
+    ]
+    around = (Path.cwd(), dict(os.environ), {thread.ident for thread in threading.enumerate()})
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2, signal.SIGALRM)]
+    return [*settings, hooks, *around, handlers]

@@ -1,0 +1,275 @@
+"""From a reference to a strategy: find its ``wrap``, and keep its own mistakes apart from ours.
+
+Special here: whatever goes wrong while the strategy's code is loaded or called raises ``StrategyError`` with a
+traceback that starts in *their* file. Frames of the verifier are cut out.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import importlib.util
+import inspect
+import resource
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ddp_core.driver import Driver
+from ddp_core.recognition import styles
+from ddp_core.strategy import Contract
+from verifier import catalogue
+from verifier.errors import OurFault
+from verifier.refusal import claims
+from verifier.request import Builtin, FromFile, Imported, Source, StrategyRef
+from verifier.scenario import Scenario
+from verifier.verdict import DISCLAIMED, UNCLAIMED
+
+MOST_NAMES = 20
+FEW_BUCKETS = 5  # a probe's small model spans about as many, and most of them hold several parameters
+SMALLEST_BUCKET_CAP_MB = 0.0003
+AN_OPTIMIZER = (
+    "{name} is an optimizer, and a loop needs to know what wraps the model beside it: write a class with a "
+    "wrap_optimizer(cls, parameters, **options) that makes it, or a ddp_core.Driver with make_optimizer(); one that "
+    "is built from (parameters, optimizer_class, ...) is a strategy as it is"
+)
+_OURS = ("verifier", "ddp_core/driver", "ddp_core/methods", "ddp_core/recognition", "ddp_core/arguments")
+_OWN_FOLDERS = tuple(str(Path(__file__).parents[2] / part) for part in _OURS)
+
+
+class StrategyError(Exception):
+    """The strategy's code raised. ``detail`` is its traceback, without our frames."""
+
+    def __init__(self, when: str, detail: str, *, kind: str = "own") -> None:
+        super().__init__(f"the strategy raised {when}")
+        self.when, self.detail = when, detail
+        self.kind = kind  # "own": the strategy said no, or broke; "transport": a peer was gone, or out of step
+
+    @classmethod
+    def of(cls, when: str, error: BaseException) -> StrategyError:
+        if isinstance(error, OurFault):
+            error = _theirs_behind(error)
+        kind = "transport" if _from_transport(error) else "own"
+        return cls(when, f"The strategy raised {when}:\n{their_traceback(error)}{_limit_met(error)}", kind=kind)
+
+
+def _theirs_behind(error: OurFault) -> BaseException:
+    """What failed in a function of theirs that they put in the place of one that we rely on.
+
+    Raises ``error`` if it was nothing of that kind.
+    """
+    root: BaseException = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    frames = traceback.extract_tb(root.__traceback__)
+    elsewhere = (*_OWN_FOLDERS, *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}, "<frozen")
+    if not frames or frames[-1].filename.startswith(elsewhere):
+        raise error
+    return root
+
+
+def _from_transport(error: BaseException) -> bool:
+    """Did the network say this? Then another rank is the story: it left, or is at another collective."""
+    if type(error).__name__ in ("DistBackendError", "DistNetworkError"):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and any(
+        word in text for word in ("gloo/", "Connection closed by peer", "Connection reset", "Timed out waiting", "NCCL")
+    )
+
+
+@dataclass(frozen=True)
+class LoadedStrategy:
+    wrap: Callable[..., Any]
+    options: dict[str, Any]
+    contract: Contract
+    declared: bool = True  # False: nobody declared a contract, and this one holds what torch's DDP does
+    companions: dict[str, Callable[..., Any]] = field(default_factory=dict)  # called by the loop, by when
+
+    def driven_by(self, driver: Driver) -> LoadedStrategy:
+        """With the claims of nobody's declaring cut down to what ``driver``'s style can do at all."""
+        if self.declared and not driver.wraps_forward:  # what it cannot do, it cannot have meant
+            return replace(self, contract=replace(self.contract, sync_buffers=False, broadcasts_at_start=False))
+        if self.declared:
+            return self
+        synced = driver.wraps_forward and not _runs_bare(driver)
+        could = replace(self.contract, sync_buffers=synced, broadcasts_at_start=driver.could_broadcast)
+        return replace(self, contract=could)
+
+    def not_claimed(self, scenario: Scenario) -> str | None:
+        """Why ``scenario`` is not for this strategy: it says that it does not do this, or does not say that it does."""
+        for claim in scenario.needs:
+            if claim in self.contract.disclaims:
+                return DISCLAIMED + claim
+        for claim in scenario.only_if_claimed:
+            if not claims(self.contract_dict(), claim):
+                return UNCLAIMED + claim
+        return None
+
+    def contract_dict(self) -> dict[str, Any]:
+        """The contract as JSON can hold it: sets as sorted lists."""
+        fields = asdict(self.contract)
+        return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in fields.items()}
+
+
+def load_strategy(
+    ref: StrategyRef, folder: Path, *, bucket_cap_mb: float | None = None, style: str | None = None
+) -> LoadedStrategy:
+    """Import the strategy and return its ``wrap`` with the options to call it with.
+
+    Source that was sent along is written below ``folder``, this rank's own, and kept with the recording. Built-in
+    strategies that have buckets get ``bucket_cap_mb``, unless their options say otherwise. ``style``: the driver's
+    that was asked for; a function may be no wrapper, whatever its name is.
+
+    Raises StrategyError if its module cannot be imported, has no such attribute, or has an optimizer there.
+    """
+    sys.argv = sys.argv[:1]  # a script that parses its arguments on import would read ours
+    try:
+        module, attribute = _import(ref, folder)
+    except StrategyError:
+        raise
+    except BaseException as error:
+        raise StrategyError.of("on import", error) from error
+    try:
+        target = getattr(module, attribute)
+    except AttributeError as error:
+        available = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")][:MOST_NAMES]
+        message = (
+            f"{module.__name__} has no attribute '{attribute}'; it has: {', '.join(available) or 'nothing callable'}"
+        )
+        raise StrategyError("on import", message) from error
+    options = dict(ref.options)
+    if bucket_cap_mb and isinstance(ref, Builtin) and "bucket_cap_mb" in inspect.signature(target).parameters:
+        options.setdefault("bucket_cap_mb", bucket_cap_mb)
+        if "first_bucket_cap_mb" in inspect.signature(target).parameters:
+            options.setdefault("first_bucket_cap_mb", bucket_cap_mb / 2)
+    contract = _contract(module, target, options)
+    kinds = [kind for kind in styles().values() if kind.is_no_wrapper]
+    kind = next((kind for kind in kinds if kind.style == style or (style is None and kind.fits(target))), None)
+    if kind is None and inspect.isclass(target) and issubclass(target, torch.optim.Optimizer):
+        raise StrategyError("on import", AN_OPTIMIZER.format(name=attribute))
+    if kind is not None:
+        target = partial(kind, target)
+    companions = _companions(module, attribute)
+    return LoadedStrategy(target, options, contract or Contract(), contract is not None, companions)
+
+
+def _runs_bare(driver: Driver) -> bool:
+    """Is this a stranger's driver that calls the model as it is, with nothing of its own before the forward?"""
+    if driver.stands_beside_model:
+        return not driver.model._forward_pre_hooks
+    own = type(driver)
+    theirs = own.forward is not Driver.forward or own.start_step is not Driver.start_step
+    hooked = bool(driver.model._forward_pre_hooks)
+    return own.__module__.split(".")[0] != "ddp_core" and driver.wrapped is driver.model and not (theirs or hooked)
+
+
+def small_bucket_cap_mb(num_bytes: int) -> float:
+    """The cap under which a model of ``num_bytes`` spans several buckets, in MiB."""
+    return max(num_bytes / FEW_BUCKETS / 2**20, SMALLEST_BUCKET_CAP_MB)
+
+
+def _companions(module: ModuleType, attribute: str) -> dict[str, Callable[..., Any]]:
+    """The functions that belong to ``get_ddp_something``: ``ddp_something_on_after_backward`` and its like."""
+    if not attribute.startswith("get_ddp"):
+        return {}
+    stem, found = attribute.removeprefix("get_"), {}
+    for point in ("on_train_batch_start", "on_after_backward"):
+        function = getattr(module, f"{stem}_{point}", None)
+        if callable(function):
+            found[point] = function
+    return found
+
+
+def _contract(module: ModuleType, target: Any, options: dict[str, Any]) -> Contract | None:
+    """What the strategy declares: ``contract(**options)`` or ``CONTRACT`` beside ``wrap``; None: nothing."""
+    claims = getattr(module, "contract", None)
+    if (getattr(claims, "__module__", None) or "").startswith("torch."):
+        claims = None  # torch has a decorator of that name, which marks what was applied to a module
+    if callable(claims):
+        try:
+            claimed = claims(**options)
+        except BaseException as error:
+            raise StrategyError.of("on import", error) from error
+    else:
+        claimed = next(
+            (
+                c
+                for c in (claims, getattr(target, "contract", None), getattr(module, "CONTRACT", None))
+                if c is not None
+            ),
+            None,
+        )
+    if claimed is not None and not isinstance(claimed, Contract):
+        raise StrategyError(
+            "on import",
+            f"the contract must be a ddp_core.Contract, for example Contract(average='sum'); got {claimed!r}",
+        )
+    return claimed
+
+
+def _import(ref: StrategyRef, folder: Path) -> tuple[ModuleType, str]:
+    if isinstance(ref, Builtin):
+        return catalogue.STRATEGIES.load(ref.name), "wrap"
+    if isinstance(ref, FromFile):
+        return _import_file(Path(ref.path)), ref.attribute
+    if isinstance(ref, Source):
+        for name, text in ref.files.items():
+            path = folder / "source" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        sys.path.insert(0, str(folder / "source"))
+    assert isinstance(ref, Imported | Source)
+    name, _, attribute = ref.entrypoint.partition(":")
+    module = importlib.import_module(name)
+    if isinstance(ref, Source) and not (module.__file__ or "").startswith(str(folder)):
+        raise StrategyError("on import", f"'{name}' is the name of a module that was there before: rename {name}.py")
+    return module, attribute
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Import the file at ``path`` under its own name, or another where that would replace ``torch``, ``types``, ..."""
+    sys.path.insert(0, str(path.parent))  # its neighbours are importable, as when it is run as a script
+    taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
+    name = f"strategy_in_{path.stem}" if taken else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _limit_met(error: BaseException) -> str:
+    """A line to add where memory or disk was refused: how much there was."""
+    memory, disk = (resource.getrlimit(r)[0] for r in (resource.RLIMIT_DATA, resource.RLIMIT_FSIZE))
+    no_memory = isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+    if no_memory and memory != resource.RLIM_INFINITY:
+        return f"\n{type(error).__name__}: used more than {memory / 2**30:.1f} GiB of memory, the limit of one rank"
+    if getattr(error, "errno", None) == errno.EFBIG and disk != resource.RLIM_INFINITY:
+        return f"\n{type(error).__name__}: wrote a file of more than {disk / 2**30:.1f} GiB, the limit of one rank"
+    return ""
+
+
+def their_traceback(error: BaseException) -> str:
+    """The traceback of ``error`` without the verifier's own frames and without importlib's."""
+    report = traceback.TracebackException.from_exception(error)
+    current: traceback.TracebackException | None = report
+    while current is not None:
+        theirs = [frame for frame in current.stack if not _is_ours(frame.filename)]
+        current.stack = traceback.StackSummary.from_list(theirs)
+        current = current.__cause__ or current.__context__
+    return "".join(report.format()).rstrip()
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith(_OWN_FOLDERS) or filename.startswith("<frozen importlib")

@@ -1,0 +1,228 @@
+"""The single process beside the ranks: plain torch on the large batch, no strategy, no process group.
+
+Special here: it also writes down each rank's own gradient of the first step, computed on that rank's micro-batches, and
+what its forward leaves in buffers. A wrong gradient is explained with them, and in narrow dtypes their mean is what a
+right one is held to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from verifier import workload as workloads
+from verifier.journal import Journal, digest
+from verifier.lines import TURNED
+from verifier.run.evaluating import evaluate_alone
+from verifier.run.grouping import grouped
+from verifier.scenario import Scenario
+from verifier.scheduling import reschedule
+from verifier.tags import TagBook
+from verifier.workload import Workload
+
+
+def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
+    """Train alone, write ``folder``; returns the seals of what was written (``Journal.outcome``)."""
+    journal = Journal(folder)
+    workload = workloads.load(scenario)
+    seed_torch(scenario.seed)
+    model = workload.model(None)
+    describe(journal, model, workload)
+    tags = attach_tags(scenario, model, None) if scenario.tagged else None
+    parameters, optimizer = _optimized(scenario, workload, model)
+    workload.begin(model)
+    model.train(not scenario.eval_mode)
+    for step in range(min(scenario.num_steps, max(scenario.keep_steps, 1))):
+        if step == 0:
+            _local_gradients(scenario, workload, model, tags, journal)
+        optimizer.zero_grad(set_to_none=scenario.set_to_none or step == 0)
+        *inputs, target = workload.large_batch(step)
+        leaving = partial(_tell, journal, "left_buffer", step) if step == 0 else None
+        with workload.watching(partial(_tell, journal, "buffer", step), leaving), casting(scenario):
+            output = workload.call(model, inputs)
+        loss = workload.loss(output, target) * scenario.loss_times
+        loss.backward()
+        if (max_norm := scenario.max_norm(step)) is not None:
+            torch.nn.utils.clip_grad_norm_([p for _, p in parameters], max_norm)
+        _record(journal, "gradient", step, [(n, p.grad) for n, p in parameters])
+        optimizer.step()
+        _record(journal, "weight", step, parameters)
+        journal.write("loss", step=step, value=float(loss.detach()))
+        reschedule(optimizer, scenario, step)
+        if step == scenario.change_after:
+            workload.change(model)
+            if scenario.change == "replace":
+                parameters, optimizer = _optimized(scenario, workload, model)
+        if step == scenario.evaluate_after:
+            evaluate_alone(scenario, workload, model, journal, step)
+    if scenario.uneven:
+        _last_uneven_step(scenario, workload, model, optimizer)
+        _record(journal, "final", scenario.num_steps, parameters)
+    return journal.outcome("completed")
+
+
+def _optimized(
+    scenario: Scenario, workload: Workload, model: nn.Module
+) -> tuple[list[tuple[str, nn.Parameter]], torch.optim.Optimizer]:
+    """What is trained, and a new optimizer that has it."""
+    parameters = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    cls, options = workload.optimizer()
+    return parameters, cls(grouped(scenario, parameters), **options)
+
+
+def _last_uneven_step(
+    scenario: Scenario, workload: Workload, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    """The step that odd ranks alone have data for. Ranks without count as gradients of zero: divided by all ranks."""
+    optimizer.zero_grad()
+    for rank in range(1, scenario.world_size, 2):
+        *inputs, target = workload.micro_batch(scenario.num_steps, 0, rank)
+        (workload.loss(model(*inputs), target) / scenario.world_size).backward()
+    if scenario.world_size > 1:
+        optimizer.step()
+
+
+def _record(journal: Journal, what: str, step: int, tensors: Sequence[tuple[str, torch.Tensor | None]]) -> None:
+    for name, tensor in tensors:
+        if tensor is not None:
+            journal.tensor(what, step, name, tensor, keep=True)
+
+
+def _tell(journal: Journal, what: str, step: int, name: str, buffer: torch.Tensor) -> None:
+    journal.tensor(what, step, name, buffer, keep=True)
+
+
+def _hear(name: str, buffer: torch.Tensor) -> None:
+    pass
+
+
+def _local_gradients(
+    scenario: Scenario, workload: Workload, model: nn.Module, tags: Tags | None, journal: Journal
+) -> None:
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    for rank in range(scenario.world_size):
+        model.zero_grad(set_to_none=True)
+        _put_back(model, buffers)
+        seed_streams(scenario, rank)
+        before: dict[str, torch.Tensor] = {}
+        for micro in range(scenario.num_micro_batches):
+            if tags is not None:
+                tags.rank = rank
+            before = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+            *inputs, target = workload.micro_batch(0, micro, rank)
+            leaving = partial(_tell, journal, f"left_buffer_{rank}", 0)
+            with workload.watching(_hear, leaving), casting(scenario):
+                output = workload.call(model, inputs)
+            (workload.loss(output, target) / scenario.num_micro_batches).backward()
+            if micro == 0 and scenario.num_micro_batches > 1:
+                _record(journal, f"first_gradient_{rank}", 0, [(n, p.grad) for n, p in model.named_parameters()])
+        if before and scenario.num_micro_batches > 1:
+            last = [(n, p.grad - before[n]) for n, p in model.named_parameters() if p.grad is not None and n in before]
+            _record(journal, f"last_gradient_{rank}", 0, last)
+        own = [(n, p.grad) for n, p in model.named_parameters()]
+        _record(journal, f"local_gradient_{rank}", 0, own)
+        if workload.rows_may_turn and scenario.num_micro_batches == 1:
+            _record(journal, f"{TURNED}_{rank}", 0, _turned(scenario, workload, model, own, rank))
+    model.zero_grad(set_to_none=True)
+    _put_back(model, buffers)
+    if tags is not None:
+        tags.rank = None
+
+
+def _turned(
+    scenario: Scenario, workload: Workload, model: nn.Module, own: list[tuple[str, Any]], rank: int
+) -> list[tuple[str, torch.Tensor]]:
+    """How far a rank's gradients are from its ``own`` if its rows come in the opposite order: roundings, which a right
+    strategy may have as well. The largest of each tensor.
+    """
+    gradients = {name: gradient.clone() for name, gradient in own if gradient is not None}
+    model.zero_grad(set_to_none=True)
+    *inputs, target = (part.flip(0) for part in workload.micro_batch(0, 0, rank))
+    with casting(scenario):
+        output = workload.call(model, inputs)
+    workload.loss(output, target).backward()
+    named = [(name, p.grad) for name, p in model.named_parameters() if p.grad is not None]
+    return [(name, (grad - gradients[name]).abs().max().double()) for name, grad in named if name in gradients]
+
+
+@torch.no_grad()
+def _put_back(model: nn.Module, buffers: dict[str, torch.Tensor]) -> None:
+    for name, buffer in model.named_buffers():
+        buffer.copy_(buffers[name])
+
+
+class Tags:
+    """Replaces every gradient by its tag, before any wrapper's hook sees it. ``rank`` None: the mean over ranks.
+
+    A strategy may rightly multiply the loss (by 1/W, and sum then; or against underflow) by a ``scale``: its tags are
+    multiplied as its gradients would have been.
+    """
+
+    def __init__(self, book: TagBook, rank: int | None) -> None:
+        self.book, self.rank, self.num_fired, self.scale = book, rank, 0, 1.0
+        self.arrived: dict[str, str] = {}  # digests of what came last and was replaced, where it was not zero
+
+    def attach(self, name: str, parameter: nn.Parameter) -> None:
+        def replace(gradient: torch.Tensor) -> torch.Tensor:
+            self.num_fired += 1
+            if self.rank is not None and type(gradient) is torch.Tensor and gradient.any():
+                self.arrived[name] = digest(gradient)
+            flat = self.book.mean(name) if self.rank is None else self.book.gradient(name, self.rank)
+            flat = flat if self.scale == 1.0 else flat * self.scale
+            return torch.from_numpy(flat).to(gradient).view(parameter.shape)
+
+        parameter.register_hook(replace)
+
+
+def attach_tags(scenario: Scenario, model: nn.Module, rank: int | None) -> Tags:
+    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    tags = Tags(TagBook([(n, p.numel()) for n, p in named], scenario.world_size), rank)
+    for name, parameter in named:
+        tags.attach(name, parameter)
+    return tags
+
+
+def casting(scenario: Scenario) -> AbstractContextManager[None]:
+    """What a loop puts around a forward: autocast, where the scenario asks for it. Backward runs outside of it."""
+    return torch.autocast(scenario.device, torch.bfloat16) if scenario.autocast else nullcontext()
+
+
+def seed_streams(scenario: Scenario, rank: int) -> None:
+    """Give this rank random numbers of its own: replicas that draw the same dropout train on less than they seem to."""
+    seed_torch(scenario.seed * 1009 + 7 * rank + 11)
+
+
+def seed_torch(seed: int) -> None:
+    """As ``torch.manual_seed``, which takes a millisecond to keep a stack trace for devices that are not there."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
+
+
+def describe(journal: Journal, model: nn.Module, workload: Workload) -> list[str]:
+    """Note what the judge needs to know of the model; returns the names of its frozen parameters."""
+    entries = [
+        {
+            "name": n,
+            "shape": list(p.shape),
+            "stride": list(p.stride()),
+            "numel": p.numel(),
+            "dtype": str(p.dtype).removeprefix("torch."),
+        }
+        for n, p in model.named_parameters()
+        if p.requires_grad
+    ]
+    journal.note("parameters", entries)
+    frozen = [n for n, p in model.named_parameters() if not p.requires_grad]
+    journal.note("frozen", frozen)
+    exact = (workload.exact and workload.scenario.optimizer == "sgd") or workload.scenario.tagged
+    journal.note("arithmetic", "exact" if exact else "rounded")
+    journal.note("started", time.monotonic())
+    return frozen

@@ -1,0 +1,75 @@
+"""Saving and resuming, as a run that was cut off does it: a fresh replica takes over by ``state_dict()``.
+
+Special here: what is loaded was *saved*, to bytes and back, so that no tensor of the old replica lives on in the new
+one; and the fresh replica is built from other random numbers, so that whatever is not carried over shows. A rank that
+has nothing to save loads what rank 0 has saved: there, rank 0 saves for all, and everybody reads the one file. Or it
+loads nothing, and rank 0 hands out what it has read while it loads (``own_saves``, which is tried where that is not).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from verifier.lines import TOOK_RANK_0S
+from verifier.run.loading import LoadedStrategy, StrategyError
+from verifier.run.wrapping import wrapped_by
+from verifier.workload import float32_by_default
+
+if TYPE_CHECKING:
+    from verifier.worker import Subject
+
+
+def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
+    """Save, build anew, load, go on. False: the strategy offers no ``state_dict()``, and this is not claimed."""
+    driver = subject.driver
+    for what, thing in (("strategy", driver.callee), ("optimizer", subject.optimizer)):
+        if not callable(getattr(thing, "state_dict", None)):
+            subject.journal.note("not_claimed", f"the {what} offers no state_dict()")
+            return False
+    try:
+        subject.journal.note("saved_under_way", subject.observer.on_their_way())
+        saved = driver.state_dict() or {}
+        subject.journal.note("saved_names", list(saved))
+        bare = [name for name, _ in [*subject.model.named_parameters(), *subject.model.named_buffers()]]
+        subject.journal.note("bare_names", bare)
+        transient = sorted(set(bare) - set(subject.model.state_dict()))  # buffers with persistent=False
+        subject.journal.note("transient_names", transient)
+        state = _saved(subject, "model", saved)
+        optimizer_state = _saved(subject, "optimizer", subject.optimizer.state_dict())
+        torch.manual_seed(subject.scenario.seed + 77_000 + subject.rank)
+        with float32_by_default():
+            subject.model = subject.workload.model(subject.rank)
+        fresh = wrapped_by(subject, strategy, subject.model)
+        subject.journal.note("loading", True)
+        if subject.scenario.built_first:  # copies that an optimizer made of the weights are then of others
+            subject.take_over(fresh)
+        fresh.load_state_dict(state)
+        if not subject.scenario.built_first:
+            subject.take_over(fresh)
+        subject.optimizer.load_state_dict(optimizer_state)
+        subject.journal.note("loading", False)
+    except StrategyError:
+        raise
+    except BaseException as error:
+        if subject.rank == 0:  # nobody has to wait for what does not come
+            for what in ("model", "optimizer"):
+                subject.store.compare_set(f"saved/{what}", "", "")  # only where there is nothing yet
+        raise StrategyError.of(f"when the run was saved and resumed after step {step}", error) from error
+    return True
+
+
+def _saved(subject: Subject, what: str, state: Any) -> Any:
+    """What is loaded of this rank's ``state``, or of rank 0's if there is none."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    saved = file.getvalue()
+    if subject.rank == 0:
+        subject.store.set(f"saved/{what}", saved)
+    elif isinstance(state, Mapping | None) and not state and not subject.scenario.own_saves:
+        subject.journal.note(TOOK_RANK_0S, True)
+        saved = subject.store.get(f"saved/{what}") or saved
+    return torch.load(io.BytesIO(saved), weights_only=False)

@@ -1,0 +1,67 @@
+"""The strategy's ``wrap`` is called on a model, and what came of it is given to the driver that fits.
+
+Special here: a strategy that asks for the loop's optimizer beside the model is handed one, made as the scenario says;
+what it hands back is then the one that the loop steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ddp_core.arguments import filled, model_by_name
+from ddp_core.driver import Driver
+from ddp_core.methods import that_a_loop_may_call
+from ddp_core.recognition import drive, marks
+from verifier import fault as faults
+from verifier.run import grouping
+from verifier.run.changing import trained
+from verifier.run.loading import LoadedStrategy, StrategyError
+
+if TYPE_CHECKING:
+    from verifier.worker import Subject
+
+
+def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> Driver:
+    """The driver of ``model`` under the strategy, or under the strategy with the scenario's fault planted in it.
+
+    Raises StrategyError if its code raises, or nothing can drive what it returned.
+    """
+    scenario, journal = subject.scenario, subject.journal
+    handed: list[torch.optim.Optimizer] = []
+
+    def hand_over() -> torch.optim.Optimizer:
+        cls, options = subject.workload.optimizer()
+        parameters = trained(scenario, model.named_parameters(), subject.frozen_names)
+        handed.append(cls(grouping.grouped(scenario, parameters), **options))
+        return handed[0]
+
+    def wrap(model: nn.Module) -> Any:
+        by_name = model_by_name(strategy.wrap)
+        options = filled(
+            strategy.wrap,
+            strategy.options,
+            model,
+            subject.bucket_cap_mb,
+            num_given=by_name is None,
+            make_optimizer=hand_over,
+        )
+        return strategy.wrap(model, **options) if by_name is None else strategy.wrap(**{by_name: model, **options})
+
+    before = marks(model)
+    try:
+        wrapped = wrap(model) if scenario.fault is None else faults.load(scenario.fault).plant(model, wrap)
+        changed = marks(model) != before
+        driver = drive(wrapped, model, style=scenario.driver, companions=strategy.companions, left_marks=changed)
+    except BaseException as error:
+        raise StrategyError.of("in wrap(model)", error) from error
+    if handed:
+        driver.optimizer_went_in = True
+        driver.optimizer_of_wrap = handed[0] if driver.optimizer_of_wrap is None else driver.optimizer_of_wrap
+    journal.note("driver", driver.style)
+    journal.note("has_no_sync", driver.has_no_sync)
+    if type(driver) is Driver and driver.wrapped is not subject.model:
+        journal.note("uncalled", that_a_loop_may_call(driver.wrapped))
+    return driver
