@@ -100,10 +100,11 @@ def added_to_norms(recording: Recording, step: int) -> float:
     part = 0.0
     for number in range(step + 1):
         limit = recording.scenario.max_norm(number)
+        if limit is None or number in recording.scenario.loose_clip_in:
+            continue
         gradients = [tensor.values for tensor in recording.reference.named("gradient", number).values()]
         norm = float(np.sqrt(sum(float((np.abs(g) ** 2).sum()) for g in gradients if g is not None)))
-        if limit is not None and number not in recording.scenario.loose_clip_in and norm:
-            part += max(limit / norm - 1, 0.0)
+        part += max(limit / norm - 1, 0.0) if norm else 0.0
     return part
 
 
