@@ -84,7 +84,7 @@ def test_mistakes_are_refused_with_the_remedy(words, remedy, command):
 def test_without_matplotlib_the_table_stands_and_the_plot_says_what_to_install():
     code = (
         "import sys; sys.modules['matplotlib'] = None\n"
-        "from verifier import cli\n"
+        "from verifier.cli import main as cli\n"
         "sys.argv = ['lockstep', 'simulate', 'timeline', *sys.argv[1:]]; cli.main()"
     )
     table = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
