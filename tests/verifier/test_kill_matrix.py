@@ -2,7 +2,8 @@
 
 Special here: it runs what ``python -m tests.kill_matrix`` runs, and holds the page in docs/ to it: who is in the page,
 and what is marked there, must be what the files themselves say. All rows take half an hour, so few are run here: as
-many mistakes as trip every check once, and every ninth control; all of them with LOCKSTEP_ALL_ROWS=1 (``make matrix``).
+many mistakes as trip every check once, and every ninth control, on two ranks; all of them, on three, with
+LOCKSTEP_ALL_ROWS=1 (``make matrix``).
 The built-in strategies' are run by ``test_strategies.py``, on three ranks.
 """
 
@@ -43,7 +44,7 @@ def tried(lockstep):
     """Try a subject; what came of it is kept where LOCKSTEP_TRIALS says."""
 
     def run(subject: Subject) -> Trial:
-        trial = try_subject(subject, lockstep.launcher, world_size=3)
+        trial = try_subject(subject, lockstep.launcher, world_size=3 if ALL_ROWS else 2)
         if folder := os.environ.get("LOCKSTEP_TRIALS"):
             keep(trial, Path(folder))
         return trial

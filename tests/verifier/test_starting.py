@@ -32,9 +32,7 @@ def test_a_thread_in_the_fork_server_is_refused(tmp_path):
     assert "Traceback" not in result.stderr
 
 
-def test_spawned_ranks_give_the_same_verdicts():
-    right = verify("bucketed", "-n", "2", LOCKSTEP_START_METHOD="spawn")
-    assert right.returncode == 0, right.stdout + right.stderr
+def test_spawned_ranks_give_the_same_verdicts():  # the right one: below, with its long source
     wrong = verify("bucketed", "-n", "2", "--fault", "no_start_broadcast", LOCKSTEP_START_METHOD="spawn")
     assert wrong.returncode == 1, wrong.stdout + wrong.stderr
     assert "LS002" in wrong.stdout
