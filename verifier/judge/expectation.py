@@ -43,11 +43,11 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
     assert reference.values is not None
     world_size = recording.scenario.world_size
     scale = world_size if contract_of(recording).get("average") == "sum" else 1
-    magnitude = _magnitude(recording, step, name) * scale
     values: np.ndarray = reference.values * scale
     bound: np.ndarray | float
     if is_exact(recording):
-        bound = bound_exact(float(magnitude.max(initial=0.0)), world_size, reference.dtype)
+        largest = float(_magnitude(recording, step, name).max(initial=0.0)) * scale
+        bound = bound_exact(largest, world_size, reference.dtype)
     elif is_wide(recording):
         bound = bound_float64(values) + added_to_norms(recording, step) * float(np.abs(values).max(initial=0.0))
     elif step > 0 and is_single(recording):
@@ -58,11 +58,11 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
             return None
         wide = np.complex128 if reference.values.dtype.kind == "c" else np.float64
         values = np.mean([g.astype(wide) for g in local], axis=0) * scale
-        bound = bound_of_mean(magnitude, world_size, reference.dtype) + _order_of_rows(
-            recording, reference, values, scale
-        )
+        magnitude = _magnitude(recording, step, name) * scale
+        bound = bound_of_mean(magnitude, world_size, reference.dtype)
+        bound = bound + _order_of_rows(recording, reference, values, scale)
     if lossy := contract_of(recording).get("lossy"):
-        largest = float(magnitude.max(initial=0.0))
+        largest = float(_magnitude(recording, step, name).max(initial=0.0)) * scale
         if recording.scenario.clip_norm is not None:  # what is rounded, and the norm by which it is then clipped
             largest *= 2 * _clipped_by(recording, step, name, values)
         bound = bound + bound_lossy(largest, world_size, lossy)
