@@ -31,14 +31,8 @@ from verifier.refusal import refusal
 from verifier.scenario import Scenario
 
 REDUCTIONS = frozenset(
-    {
-        "allreduce_",
-        "allreduce_coalesced_",
-        "reduce_",
-        "reduce_scatter_",
-        "_reduce_scatter_base_",
-        "reduce_scatter_tensor_coalesced_",
-    }
+    {"allreduce_", "allreduce_coalesced_", "reduce_"}
+    | {"reduce_scatter_", "_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_"}
 )
 EARLIER = "earlier_gradient"  # before step(), where the optimizer inside began with another one
 Contents = np.ndarray | bytes  # numbers, or what they are as ramps
@@ -64,8 +58,13 @@ class Tensor:
         """Numbers as float64-compatible numpy, shape as above; None: not kept."""
         return opened(self.contents, self.shape)
 
+    @property
+    def bits(self) -> tuple[str, str, tuple[int, ...]]:
+        """Equal where contents are: what was found of one replica is then true of the other."""
+        return (self.digest, self.dtype, self.shape)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Collective:
     """One collective, or send or receive, as a rank issued it. All ranks are global ones.
 
@@ -256,6 +255,7 @@ def _read_events(found: RankRecording, store: np.ndarray, events: list[dict[str,
     for event in events:
         kind = event.pop("kind")
         if kind == "tensor":
+            event["shape"] = tuple(event["shape"])
             entry = Tensor(contents=_contents(store, event.pop("blob"), event["dtype"], event["shape"]), **event)
             key = (entry.what, entry.step, entry.name)
             if entry.what == "gradient" and key in found.tensors:
@@ -298,7 +298,7 @@ def _collective(store: np.ndarray, event: dict[str, Any], end: dict[str, Any]) -
     )
 
 
-def _contents(store: np.ndarray, blob: list[Any] | None, dtype: str, shape: list[int]) -> Contents | None:
+def _contents(store: np.ndarray, blob: list[Any] | None, dtype: str, shape: Sequence[int]) -> Contents | None:
     """The numbers behind a journal line: ``blob`` is [offset, size in bytes], and "ramps" where it is that; None if it
     is not all there.
     """

@@ -145,7 +145,7 @@ def _without_a_part(ranks: Sequence[HasTensors], name: str) -> set[int]:
 def _laid_end_to_end(parts: list[Any], shape: tuple[int, ...]) -> Any | None:
     first, numel = parts[0], _numel(shape)
     rows = shape and all(t.shape[1:] == shape[1:] for t in parts) and sum(t.shape[0] for t in parts) >= shape[0]
-    flat = all(len(t.shape) == 1 for t in parts) and sum(_numel(t.shape) for t in parts) >= numel
+    flat = all(len(t.shape) < 2 for t in parts) and sum(_numel(t.shape) for t in parts) >= numel
     if not (rows or flat):
         return None
     digest = xxhash.xxh3_128_hexdigest("".join(t.digest for t in parts).encode())

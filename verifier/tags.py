@@ -41,6 +41,22 @@ class Segment:
         return f"{self.name}[{self.start}:{self.stop}]"
 
 
+def first_clash(mine: list[Segment], theirs: list[Segment]) -> tuple[Segment, Segment] | None:
+    """The first two segments that lie on the same offsets and are not the same elements.
+
+    Both lists are in order of offset: what ends first is left behind, so that long lists take no longer than they are.
+    """
+    here_at = there_at = 0
+    while here_at < len(mine) and there_at < len(theirs):
+        here, there = mine[here_at], theirs[there_at]
+        ends = here.offset + here.stop - here.start, there.offset + there.stop - there.start
+        aligned = here.name == there.name and here.start - here.offset == there.start - there.offset
+        if max(here.offset, there.offset) < min(ends) and not aligned:
+            return here, there
+        here_at, there_at = here_at + (ends[0] <= ends[1]), there_at + (ends[1] <= ends[0])
+    return None
+
+
 class TagBook:
     """The codes of a model's parameters, given as (name, number of elements) in registration order."""
 

@@ -12,7 +12,7 @@ from verifier import workload
 from verifier.judge.comparison import reciprocal_is_exact
 from verifier.request import Builtin
 from verifier.scenario import Scenario
-from verifier.tags import Segment, TagBook, factor
+from verifier.tags import Segment, TagBook, factor, first_clash
 
 
 def scenario(name, **fields):
@@ -95,6 +95,34 @@ def test_a_bucket_in_any_order_is_read_like_a_packing_list(numels, random):
     assert "".join(s.describe() for s in found).count("[0:") == len(names)
     assert sum(s.stop - s.start for s in found) == sum(numels)
     assert found[0].name == names[0]
+
+
+def clash_of_all_pairs(mine, theirs):
+    """The readable twin: every segment against every other."""
+    for here in mine:
+        for there in theirs:
+            begin = max(here.offset, there.offset)
+            end = min(here.offset + here.stop - here.start, there.offset + there.stop - there.start)
+            aligned = here.name == there.name and here.start - here.offset == there.start - there.offset
+            if begin < end and not aligned:
+                return here, there
+    return None
+
+
+@settings(max_examples=200, deadline=None)
+@given(sizes, st.randoms(use_true_random=False))
+def test_two_packing_lists_clash_where_comparing_all_pairs_says_so(numels, random):
+    book = TagBook([(f"p{i}", n) for i, n in enumerate(numels)], 2)
+    lists = []
+    for rank in (0, 1):
+        names = list(book.names)
+        if random.random() < 0.5:
+            at = random.randrange(len(names))
+            names[at:] = reversed(names[at:])
+        unused = random.choice([None, *names])
+        sent = [book.gradient(n, rank) * (n != unused) for n in names]
+        lists.append(book.decode(np.concatenate(sent), rank) or [])
+    assert first_clash(*lists) == clash_of_all_pairs(*lists)
 
 
 def test_tags_of_a_large_model_fit_into_float16():

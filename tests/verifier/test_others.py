@@ -6,6 +6,8 @@ on two ranks, too: that is what most people try first.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from verifier.refusal import last_words
@@ -281,7 +283,7 @@ IN_STEP = {"in_step": REDUCES_IN_STEP, "and_updates": REDUCES_AND_UPDATES, "to_o
 def verify(lockstep, tmp_path):
     def run(body, **asked):
         path = tmp_path / "mine.py"
-        path.write_text(HEAD + body)
+        path.write_text(body if body.startswith('"""') else HEAD + body)
         return lockstep.verify(f"{path}:wrap", **{"world_size": 2, **asked})
 
     return run
@@ -329,6 +331,19 @@ def test_parts_that_are_no_dtensors_are_put_together(verify, world_size):
 def test_parts_are_judged_like_wholes(verify):
     assert failed(verify(SHARDED_BY_HAND + SUM, profile="quick")) == {"LS201"}
     assert failed(verify(SHARDED_BY_HAND + NO_BROADCAST, profile="quick")) == {"LS001"}
+
+
+ROWS = (Path(__file__).parents[1] / "controls" / "rows_by_hand.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "codes"),
+    [(" / dist.get_world_size()", "", {"LS201"}), ("dist.broadcast(whole, 0)", "dist.barrier()", {"LS001"})],
+    ids=["sum", "start"],
+)
+def test_rows_are_judged_like_wholes(verify, right, wrong, codes):
+    """They were never put together: shapes were compared as a list with a tuple, which are not equal."""
+    assert failed(verify(ROWS.replace(right, wrong), profile="quick")) == codes
 
 
 def test_two_ranks_are_enough_to_meet_another_order(verify):

@@ -26,9 +26,9 @@ from typing import Any
 
 from verifier.check import Findings, check
 from verifier.judge.lanes import Channel, Lane, channels, lanes
-from verifier.judge.packing import tag_book
+from verifier.judge.packing import parts_of, tag_book
 from verifier.recording import REDUCTIONS, Collective, Recording
-from verifier.tags import Segment, TagBook
+from verifier.tags import Segment, TagBook, first_clash
 from verifier.verdict import Failure
 
 SAME_ORDER = "issue the same collectives in the same order on every rank"
@@ -88,12 +88,12 @@ def _compare_pair(
             explanation=f"the same collective is {theirs.describe()} on rank {standard} "
             f"and {mine.describe()} on rank {rank}",
         )
-    if book is None or mine.op not in REDUCTIONS or mine.payload is None or theirs.payload is None:
+    if book is None or mine.op not in REDUCTIONS:
         return None
-    my_parts, their_parts = book.decode(mine.payload, rank), book.decode(theirs.payload, standard)
+    my_parts, their_parts = parts_of(book, mine, rank), parts_of(book, theirs, standard)
     if my_parts is None or their_parts is None:
         return None
-    clash = _first_clash(my_parts, their_parts)
+    clash = first_clash(my_parts, their_parts)
     if clash is None:
         return None
     here, there = clash
@@ -216,18 +216,6 @@ def _failure(
         hint=hint,
         **said,
     )
-
-
-def _first_clash(mine: list[Segment], theirs: list[Segment]) -> tuple[Segment, Segment] | None:
-    """The first two segments that lie on the same offsets and are not the same elements."""
-    for here in mine:
-        for there in theirs:
-            begin = max(here.offset, there.offset)
-            end = min(here.offset + here.stop - here.start, there.offset + there.stop - there.start)
-            aligned = here.name == there.name and here.start - here.offset == there.start - there.offset
-            if begin < end and not aligned:
-                return here, there
-    return None
 
 
 def _list(parts: list[Segment]) -> str:

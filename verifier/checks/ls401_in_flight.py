@@ -26,7 +26,7 @@ WATCHED = ("gradient", "weight", "buffer")
 
 @check(when=lambda scenario: scenario.poison)
 def in_flight(recording: Recording) -> Findings:
-    findings = Findings()
+    findings, clean = Findings(), set[object]()
     for rank in recording.ranks:
         for collective in rank.collectives:
             findings.comparisons += 1
@@ -47,15 +47,17 @@ def in_flight(recording: Recording) -> Findings:
                     )
                 )
         findings.comparisons += sum(tensor.what in WATCHED for tensor in rank.tensors.values())
-        findings.failures += _early_reads(recording, rank)
+        findings.failures += _early_reads(recording, rank, clean)
     if not findings.comparisons and recording.complete:
         findings.not_claimed = "no collective was seen"
     return findings
 
 
-def _early_reads(recording: Recording, rank: RankRecording) -> list[Failure]:
-    """The first step's gradients and weights that hold the observer's marker."""
-    held = [t for t in rank.tensors.values() if t.what in WATCHED and _holds_marker(t)]
+def _early_reads(recording: Recording, rank: RankRecording, clean: set[object]) -> list[Failure]:
+    """The first step's gradients and weights that hold the observer's marker. What does not is added to ``clean``."""
+    watched = [t for t in rank.tensors.values() if t.what in WATCHED and t.bits not in clean]
+    held = [t for t in watched if _holds_marker(t)]
+    clean |= {t.bits for t in watched} - {t.bits for t in held}
     first = min((t.step for t in held), default=None)
     kinds = [t for t in held if t.step == first]
     gradients = [t for t in kinds if t.what == "gradient"]

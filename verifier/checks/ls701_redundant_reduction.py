@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 
 from verifier.check import Findings, check
-from verifier.judge.packing import tag_book
+from verifier.judge.packing import parts_of, tag_book
 from verifier.recording import REDUCTIONS, Collective, RankRecording, Recording
 from verifier.scenario import Scenario
 from verifier.tags import TagBook
@@ -92,9 +92,9 @@ def _count(recording: Recording, rank: RankRecording, book: TagBook, findings: F
     """Segments of plain gradients, by step and group. A payload that was reduced already carries no rank's own tags."""
     seen: Counter[tuple[int, str, str, int]] = Counter()
     for collective in rank.collectives:
-        if not _adds(collective) or collective.payload is None or collective.step < 0:
+        if not _adds(collective) or collective.step < 0:
             continue
-        for part in book.decode(collective.payload, rank.rank) or []:
+        for part in parts_of(book, collective, rank.rank) or []:
             findings.comparisons += 1
             seen[collective.step, collective.group, part.name, part.start] += 1
     return [

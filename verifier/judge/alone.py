@@ -65,10 +65,11 @@ def compare_with_alone(recording: Recording, steps: range) -> Findings:
     """
     alone, findings = standard(recording), Findings()
     assert alone is not None
+    bound = _bound(recording, alone)
     for step in steps:
         for name in recording.parameter_names:
             for rank in recording.ranks:
-                _compare(recording, alone, rank, step, name, findings)
+                _compare(recording, alone, rank, step, name, bound, findings)
         if findings.failures:
             break
     if has_own_rule(recording) and not findings.failures and len(steps) > 1:
@@ -166,7 +167,13 @@ def _never_stepped(recording: Recording, names: Sequence[str], steps: range) -> 
 
 
 def _compare(
-    recording: Recording, alone: RankRecording, rank: RankRecording, step: int, name: str, findings: Findings
+    recording: Recording,
+    alone: RankRecording,
+    rank: RankRecording,
+    step: int,
+    name: str,
+    bound: float,
+    findings: Findings,
 ) -> None:
     start = recording.ranks[0].tensor("weight", -1, name)
     held = [rank.tensor("weight", step, name), alone.tensor("weight", step, name), start]
@@ -179,7 +186,7 @@ def _compare(
         findings.blocked = NOT_FINITE
         return
     findings.comparisons += 1
-    margin = off_by(observed, wanted, begun) / _bound(recording, alone)
+    margin = off_by(observed, wanted, begun) / bound
     findings.note_margin(margin)
     if margin > 1:
         findings.failures.append(_failure(recording, alone, rank, step, name, observed, wanted))

@@ -23,7 +23,7 @@ from verifier.judge.inside_step import CHANGED_INSIDE, before_its_own_step, weig
 from verifier.judge.late_tags import tagged_too_late
 from verifier.judge.norms import is_right
 from verifier.judge.presence import trained_though_frozen, wrong_presence
-from verifier.recording import RankRecording, Recording
+from verifier.recording import RankRecording, Recording, Tensor
 from verifier.verdict import Failure
 
 
@@ -78,8 +78,7 @@ def _compare_gradients(recording: Recording) -> Findings:
         failures = [
             failure
             for name in (*recording.parameter_names, *_unfrozen(recording, step))
-            for rank in recording.ranks
-            for failure in _compare(recording, rank, step, name, findings)
+            for failure in _compare(recording, step, name, findings)
         ]
         findings.failures += failures
         if failures:
@@ -124,28 +123,42 @@ def _num_steps(recording: Recording) -> int:
     return min(kept, 1) if own_steps(recording) or may_turn_over(recording) or has_norms(recording) else kept
 
 
-def _compare(recording: Recording, rank: RankRecording, step: int, name: str, findings: Findings) -> list[Failure]:
+def _compare(recording: Recording, step: int, name: str, findings: Findings) -> list[Failure]:
+    """One gradient on every rank. What replicas in lockstep hold is compared once, and counted for each."""
     assert recording.reference is not None
-    expected, observed = recording.reference.tensor("gradient", step, name), rank.tensor("gradient", step, name)
-    if observed is None or expected is None:
-        return _compare_presence(recording, rank, step, name, findings)
-    if observed.values is None or expected.values is None:
-        findings.blocked = f"the contents of {name} were not kept"
-        return []
-    wanted = expect(recording, step, name, expected)
-    if wanted is None:
-        return []
-    findings.comparisons += 1
-    if _is_right(recording, step, name, observed.values, wanted, findings):
-        return []
-    earlier = before_its_own_step(recording, rank, step, name)
-    if earlier is not None and _is_right(recording, step, name, earlier, wanted, findings):
+    expected = recording.reference.tensor("gradient", step, name)
+    wanted = None if expected is None or expected.values is None else expect(recording, step, name, expected)
+    failures, right = list[Failure](), set[object]()
+    for rank in recording.ranks:
+        observed = rank.tensor("gradient", step, name)
+        if observed is None or expected is None:
+            failures += _compare_presence(recording, rank, step, name, findings)
+        elif observed.bits in right:
+            findings.comparisons += 1
+        elif observed.values is None or expected.values is None:
+            findings.blocked = f"the contents of {name} were not kept"
+        elif wanted is not None:
+            findings.comparisons += 1
+            if _is_right(recording, step, name, observed.values, wanted, findings):
+                right.add(observed.bits)
+            else:
+                failures += _explained(recording, rank, step, observed, wanted, findings)
+    return failures
+
+
+def _explained(
+    recording: Recording, rank: RankRecording, step: int, observed: Tensor, wanted: Expected, findings: Findings
+) -> list[Failure]:
+    """What is said of a gradient that is not the one wanted: nothing, if it was before a rule of the strategy's own."""
+    assert observed.values is not None
+    earlier = before_its_own_step(recording, rank, step, observed.name)
+    if earlier is not None and _is_right(recording, step, observed.name, earlier, wanted, findings):
         if not weights_tell(recording, strictly=is_exact(recording) or is_wide(recording)):
             findings.blocked = CHANGED_INSIDE
         return []
     difference = compare(observed.values, wanted.values, wanted.bound)
     findings.note_margin(difference.margin)
-    return [wrong_gradient(recording, rank, step, name, observed.values, wanted.values, difference)]
+    return [wrong_gradient(recording, rank, step, observed.name, observed.values, wanted.values, difference)]
 
 
 def _is_right(

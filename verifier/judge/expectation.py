@@ -20,7 +20,14 @@ from verifier.judge.arithmetic import (
     is_single,
     is_wide,
 )
-from verifier.judge.comparison import UNIT_ROUNDOFF, bound_exact, bound_float64, bound_lossy, bound_of_mean
+from verifier.judge.comparison import (
+    UNIT_ROUNDOFF,
+    bound_exact,
+    bound_float64,
+    bound_lossy,
+    bound_of_mean,
+    reciprocal_is_exact,
+)
 from verifier.judge.inquiry import local_gradients
 from verifier.lines import TURNED
 from verifier.recording import Recording, Tensor
@@ -43,11 +50,13 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
     assert reference.values is not None
     world_size = recording.scenario.world_size
     scale = world_size if contract_of(recording).get("average") == "sum" else 1
-    values: np.ndarray = reference.values * scale
+    values: np.ndarray = reference.values if scale == 1 else reference.values * scale
     bound: np.ndarray | float
     if is_exact(recording):
-        largest = float(_magnitude(recording, step, name).max(initial=0.0)) * scale
-        bound = bound_exact(largest, world_size, reference.dtype)
+        bound = 0.0
+        if not reciprocal_is_exact(world_size, reference.dtype):
+            largest = float(_magnitude(recording, step, name).max(initial=0.0)) * scale
+            bound = bound_exact(largest, world_size, reference.dtype)
     elif is_wide(recording):
         bound = bound_float64(values) + added_to_norms(recording, step) * float(np.abs(values).max(initial=0.0))
     elif step > 0 and is_single(recording):

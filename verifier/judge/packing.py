@@ -6,11 +6,15 @@ element 0 of `east.weight` of rank 0". Pure; used where a verdict is explained, 
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 
 from verifier.judge.lanes import Lane, lanes
-from verifier.recording import REDUCTIONS, Recording
+from verifier.recording import REDUCTIONS, Collective, Recording
 from verifier.tags import Segment, TagBook
+
+FEW_PARTS = 1000  # of a payload; a longer list is read again rather than kept
 
 
 def tag_book(recording: Recording) -> TagBook | None:
@@ -36,6 +40,23 @@ def _rounded(recording: Recording) -> bool:
     )
 
 
+def parts_of(book: TagBook, collective: Collective, rank: int) -> list[Segment] | None:
+    """What ``rank`` brought to ``collective``; None: something else than tagged gradients, or nothing was kept.
+
+    Several checks ask, and for each pair of ranks; what is short is read once.
+    """
+    if collective not in _read:
+        payload = collective.payload
+        parts = None if payload is None else book.decode(payload, rank)
+        if parts is not None and len(parts) > FEW_PARTS:
+            return parts
+        _read[collective] = parts
+    return _read[collective]
+
+
+_read: WeakKeyDictionary[Collective, list[Segment] | None] = WeakKeyDictionary()
+
+
 def partners(recording: Recording, rank: int, step: int, name: str, element: int) -> str | None:
     """What every rank brought to the reduction of ``name[element]`` as rank ``rank`` issued it.
 
@@ -46,9 +67,9 @@ def partners(recording: Recording, rank: int, step: int, name: str, element: int
         return None
     for lane in lanes(recording):
         for number, mine in enumerate(lane.members.get(rank, [])):
-            if mine.step != step or mine.op not in REDUCTIONS or mine.payload is None:
+            if mine.step != step or mine.op not in REDUCTIONS:
                 continue
-            place = _place_of(book.decode(mine.payload, rank) or [], name, element)
+            place = _place_of(parts_of(book, mine, rank) or [], name, element)
             if place is not None:
                 return _laid_together(book, lane, number, place)
     return None
@@ -70,7 +91,7 @@ def _laid_together(book: TagBook, lane: Lane, number: int, place: int) -> str | 
     for rank, issued in lane.members.items():
         payload = issued[number].payload if number < len(issued) else None
         if payload is not None:
-            parts = book.decode(payload, rank)
+            parts = parts_of(book, issued[number], rank)
             if parts is None and payload.any():  # sums, as a second level of groups sends them: nothing can be told
                 return None
             brought[rank] = _element_at(parts or [], place)
