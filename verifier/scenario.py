@@ -71,6 +71,9 @@ class Scenario(BaseModel):
     own_saves: bool = Field(False, description="who has saved nothing loads that; false: it loads what rank 0 has")
     new_lr_after: Steps = Field((), description="after these steps the learning rate changes in param_groups")
     new_momentum_after: int | None = Field(None, description="after this step momentum changes in param_groups")
+    new_options_after: int | None = Field(
+        None, description="after this step AdamW's betas change in param_groups, one group's decay, the other's rate"
+    )
     change_after: int | None = Field(None, description="after this step the model is changed under the wrapper")
     change: Literal["freeze", "unfreeze", "replace"] = Field("freeze", description="what happens to a layer then")
 

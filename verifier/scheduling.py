@@ -1,6 +1,8 @@
-"""A learning rate, or a momentum, that changes between steps, as a scheduler changes it: in ``param_groups``.
+"""Options that change between steps, as a scheduler changes them: in ``param_groups``.
 
 Special here: a scheduler knows the optimizer that the loop holds, and nothing of another that may do the work inside.
+Most change the learning rate. ``OneCycleLR`` changes momentum as well, or betas; decay often has a schedule of its own,
+and fine-tuning warms one group up and not the other.
 """
 
 from __future__ import annotations
@@ -25,6 +27,27 @@ def reschedule(optimizer: Any, scenario: Scenario, step: int) -> str | None:
     for group in groups:
         group[option] *= FACTOR
     return None
+
+
+def reschedule_others(optimizer: Any, scenario: Scenario, step: int) -> bool:
+    """After the step that the scenario says, multiply by ``FACTOR`` the first beta of both groups, the decay of the
+    first and the rate of the second. False: a group does not show its own, and nothing was changed.
+    """
+    if step != scenario.new_options_after:
+        return True
+    groups = getattr(optimizer, "param_groups", None)
+    if not isinstance(groups, list) or len(groups) != 2 or not all(_has_all(group) for group in groups):
+        return False
+    for group in groups:
+        first, *others = group["betas"]
+        group["betas"] = (first * FACTOR, *others)
+    groups[0]["weight_decay"] *= FACTOR
+    groups[1]["lr"] *= FACTOR
+    return True
+
+
+def _has_all(group: Any) -> bool:
+    return all(_has(group, option) for option in ("betas", "weight_decay", "lr"))
 
 
 def _has(group: Any, option: str) -> bool:

@@ -19,7 +19,7 @@ import torch
 from ddp_core.driver import Driver
 from verifier import workload as workloads
 from verifier.journal import Journal, rng_digest
-from verifier.lines import STOPPED_AFTER
+from verifier.lines import NOT_RESCHEDULED, STOPPED_AFTER
 from verifier.observe.observer import Observer
 from verifier.run import grouping, update_rule
 from verifier.run.changing import change, trained
@@ -33,7 +33,7 @@ from verifier.run.resuming import resume
 from verifier.run.second_look import looking_again
 from verifier.run.wrapping import wrapped_by
 from verifier.scenario import Scenario
-from verifier.scheduling import reschedule
+from verifier.scheduling import reschedule, reschedule_others
 
 NONE: frozenset[int] = frozenset()
 
@@ -113,6 +113,8 @@ class Subject:
             if reason := reschedule(self.optimizer, self.scenario, step):
                 self.journal.note("not_claimed", reason)
                 return False
+            if not reschedule_others(self.optimizer, self.scenario, step):
+                self.journal.note(NOT_RESCHEDULED, step)
             if step == self.scenario.change_after:
                 change(self)
             if step == self.scenario.evaluate_after:

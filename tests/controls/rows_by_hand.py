@@ -10,6 +10,8 @@ import torch.distributed as dist
 
 from ddp_core import Contract, Driver
 
+DRIVER = "explicit"
+
 
 def cut(tensor):
     """The chunks of dimension 0, as torch.chunk cuts them, for each rank; empty ones at the end."""

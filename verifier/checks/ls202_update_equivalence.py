@@ -38,6 +38,7 @@ from verifier.judge.equivalence import blocked_reference
 from verifier.judge.frozen import compare_frozen
 from verifier.judge.out_of_sight import bounds_weights, compare_gradients
 from verifier.judge.updates import compare_weights, not_judged
+from verifier.lines import NOT_RESCHEDULED
 from verifier.recording import Recording
 
 
@@ -62,6 +63,7 @@ def _compare_trained(recording: Recording) -> Findings:
     gradients = compare_gradients(recording)
     wrong_from = min((f.step for f in gradients.failures if f.step is not None), default=recording.scenario.num_steps)
     steps = min(wrong_from, recording.scenario.keep_steps, recording.scenario.num_steps)
+    steps = min(steps, 1 + recording.ranks[0].notes.get(NOT_RESCHEDULED, steps))
     if contract_of(recording).get("average") == "sum" and standard(recording) is None:
         steps = min(steps, 1)  # the first step is W times as long, and later ones start elsewhere
     if may_turn_over(recording):

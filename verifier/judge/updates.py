@@ -196,6 +196,15 @@ def _pattern(
     wanted: np.ndarray | None,
 ) -> tuple[str, str, str, float] | None:
     """What the weights before and after a step, and those that there should be, have to do with one another."""
+    if recording.scenario.new_options_after == step - 1:
+        return (
+            "schedule_ignored",
+            f"after step {step - 1}, up to which all weights were right, betas changed, the decay of one group and the "
+            f"learning rate of the other, and in step {step} {name} does not move by the new ones",
+            "read all options from the optimizer's param_groups in each step, each group its own: schedulers change "
+            "them there",
+            0.8,
+        )
     if _with_old_momentum(recording, step, name, after, wanted):
         return (
             "schedule_ignored",

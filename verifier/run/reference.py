@@ -23,7 +23,7 @@ from verifier.lines import TURNED
 from verifier.run.evaluating import evaluate_alone
 from verifier.run.grouping import grouped
 from verifier.scenario import Scenario
-from verifier.scheduling import reschedule
+from verifier.scheduling import reschedule, reschedule_others
 from verifier.tags import TagBook
 from verifier.workload import Workload
 
@@ -56,6 +56,7 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
         _record(journal, "weight", step, parameters)
         journal.write("loss", step=step, value=float(loss.detach()))
         reschedule(optimizer, scenario, step)
+        reschedule_others(optimizer, scenario, step)
         if step == scenario.change_after:
             workload.change(model)
             if scenario.change == "replace":
