@@ -18,7 +18,7 @@ from typing import Any
 
 from verifier import catalogue
 from verifier.errors import UsageError
-from verifier.files import read_model, write_atomically
+from verifier.files import alone_in, read_model, write_atomically
 from verifier.judge.judging import load_checks, run_check
 from verifier.judge.own_rule import note_together, settle
 from verifier.launcher import CONTAINING, Launcher, LaunchError
@@ -98,11 +98,17 @@ def run(
     Blocks. ``progress`` is told what is being done, in words. A ``launcher`` given is used and not closed.
 
     Raises:
-        UsageError: as ``plan``.
+        UsageError: as ``plan``; or ``out_dir`` is another run's, or holds something else.
         LaunchError: ranks could not be started at all.
     """
-    tell = progress or (lambda text: None)
     scenarios = plan(request)
+    with alone_in(out_dir):
+        return _run(request, scenarios, out_dir, progress or (lambda text: None), launcher)
+
+
+def _run(
+    request: Request, scenarios: list[Scenario], out_dir: Path, tell: Progress, launcher: Launcher | None
+) -> Report:
     begun = time.monotonic()
     with contextlib.ExitStack() as stack:
         if launcher is None:

@@ -6,8 +6,11 @@ there. Where a person has named the place, a pipe is meant to be written to, and
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -53,6 +56,32 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """``folder``, made if it is not there, is this process's until the context is left, or the process dies.
+
+    It is the folder itself that is locked (flock): nothing is left in it. Where a file system has no locks, nobody is
+    kept out.
+
+    Raises:
+        UsageError: another process has it.
+        OSError: it cannot be made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):
+            try:
+                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(
+                    f"'{folder}' is being written to by another run. Wait until it has ended, or give another --out."
+                ) from None
+        yield
+    finally:
+        os.close(place)
 
 
 def write_where_asked(path: Path, text: str) -> None:

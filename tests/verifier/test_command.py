@@ -14,6 +14,8 @@ import psutil
 import pytest
 
 from verifier import catalogue
+from verifier.errors import UsageError
+from verifier.files import alone_in
 from verifier.report import FORMATS
 from verifier.report.model import Report
 
@@ -92,6 +94,16 @@ def test_a_folder_that_is_not_a_run_is_left_alone(command, tmp_path):
     assert "not a Lockstep run" in result.stderr
     assert (tmp_path / "precious" / "thesis.txt").read_text() == "all of it"
     assert command("judge", "precious").returncode == 2
+
+
+def test_a_folder_is_written_to_by_one_run_at_a_time(command, tmp_path):
+    with alone_in(tmp_path / "mine"):
+        result = command("verify", "naive", "-n", "2", "--out", "mine")
+    assert result.returncode == 2
+    assert "'mine' is being written to by another run" in result.stderr
+    assert list((tmp_path / "mine").iterdir()) == []
+    with alone_in(tmp_path / "mine"), pytest.raises(UsageError), alone_in(tmp_path / "mine"):
+        pass
 
 
 def test_all_of_them(command, tmp_path):
