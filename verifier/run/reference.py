@@ -140,17 +140,24 @@ def _local_gradients(
 def _turned(
     scenario: Scenario, workload: Workload, model: nn.Module, own: list[tuple[str, Any]], rank: int
 ) -> list[tuple[str, torch.Tensor]]:
-    """How far a rank's gradients are from its ``own`` if its rows come in the opposite order: roundings, which a right
-    strategy may have as well. The largest of each tensor.
+    """How far a rank's gradients are from its ``own`` if its rows come in the opposite order, or in two parts, one
+    forward after the other: roundings, which a right strategy may have as well. The largest of each tensor.
     """
     gradients = {name: gradient.clone() for name, gradient in own if gradient is not None}
-    model.zero_grad(set_to_none=True)
-    *inputs, target = (part.flip(0) for part in workload.micro_batch(0, 0, rank))
-    with casting(scenario):
-        output = workload.call(model, inputs)
-    workload.loss(output, target).backward()
-    named = [(name, p.grad) for name, p in model.named_parameters() if p.grad is not None]
-    return [(name, (grad - gradients[name]).abs().max().double()) for name, grad in named if name in gradients]
+    *inputs, target = workload.micro_batch(0, 0, rank)
+    middle = -(-len(target) // 2)
+    off: dict[str, torch.Tensor] = {}
+    for parts in ([slice(None)], [slice(middle), slice(middle, None)][: len(target)]):
+        turned = [part.flip(0) for part in inputs] if len(parts) == 1 else inputs
+        model.zero_grad(set_to_none=True)
+        with casting(scenario):
+            output = torch.cat([workload.call(model, [rows[part] for rows in turned]) for part in parts])
+        workload.loss(output, target.flip(0) if len(parts) == 1 else target).backward()
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None and name in gradients:
+                error = (parameter.grad - gradients[name]).abs().max().double()
+                off[name] = torch.maximum(error, off.get(name, error))
+    return list(off.items())
 
 
 @torch.no_grad()
