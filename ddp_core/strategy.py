@@ -21,6 +21,7 @@ from ddp_core.unused import absent_gradient, mark_present, nobody_used
 # with an error, are expected of everybody; an error is an answer there, a wrong number is not.
 EXPECTED_CLAIMS = {
     "unused_parameters": "a parameter that a rank, or no rank, used in a step",
+    "branch_order": "layers that run in another order on some ranks, as branches taken by the data do",
     "accumulation": "several backwards before a step, under no_sync() where there is one",
     "two_backwards": "several backwards before a step, each of which synchronises",
     "loose_forwards": "several forwards before the only backward, and a forward that none follows",

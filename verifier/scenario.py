@@ -89,6 +89,7 @@ class Scenario(BaseModel):
 
     # What the observer does, and what is kept.
     tagged: bool = Field(False, description="gradients are replaced by codes that name their parameter and element")
+    tags_move_weights: bool = Field(False, description="weights are judged, though it is by tags that they moved")
     poison: bool = Field(True, description="a tensor in flight holds NaN until the strategy waits for it")
     delay_ms: float = Field(0.0, ge=0, description="collectives start and finish late by up to this, seeded by rank")
     keep_steps: int = Field(8, ge=0, description="contents are kept of the first steps, digests of all")

@@ -12,7 +12,7 @@ not saved (``persistent=False``), which a broadcast of ``state_dict()`` leaves o
 Seen in the wild: pytorch/pytorch#13711 and open-mmlab/mmdetection#4582 (statistics differ by rank).
 
 Remedy: broadcast buffers, too: ``for t in [*model.parameters(), *model.buffers()]: dist.broadcast(t.data, 0)``. A
-strategy that leaves buffers alone on purpose declares ``Contract(sync_buffers=False)``.
+strategy that leaves buffers alone on purpose declares ``Contract(sync_buffers=False)``; frozen parameters are none.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from verifier.recording import Recording
 
 @check(when=lambda scenario: not scenario.same_start)
 def initial_buffers(recording: Recording) -> Findings:
-    contract = contract_of(recording)
-    for claim in ("broadcasts_at_start", "sync_buffers"):
-        if not contract.get(claim, True):
-            return Findings(not_claimed=f"the strategy declares {claim}=False")
+    contract, buffers_too = contract_of(recording), contract_of(recording).get("sync_buffers", True)
+    if not contract.get("broadcasts_at_start", True):
+        return Findings(not_claimed="the strategy declares broadcasts_at_start=False")
+    if not buffers_too and not recording.frozen_names:
+        return Findings(not_claimed="the strategy declares sync_buffers=False")
     return compare_across_ranks(
         recording,
         "buffer",
         0,
+        only=lambda name: buffers_too or name in recording.frozen_names,
         cause="no_initial_broadcast",
         explain=lambda rank, other, name: (
             f"rank {rank}'s first forward finds other values of buffer {name} than rank {other}'s"

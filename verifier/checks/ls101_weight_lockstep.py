@@ -39,6 +39,9 @@ def weight_lockstep(recording: Recording) -> Findings:
     if reason := tagged_too_late(recording):
         findings.not_claimed = reason
         return findings
+    if not recording.scenario.same_start and not _begin_alike(recording):
+        findings.not_claimed = "the replicas were not equal at the start: see LS001"
+        return findings
     last = recording.ranks[0].notes.get(STOPPED_AFTER, recording.scenario.num_steps - 1)
     for step in range(last + 1):
         failures = [f for name in recording.parameter_names for f in _compare(recording, step, name, findings)]
@@ -46,6 +49,13 @@ def weight_lockstep(recording: Recording) -> Findings:
         if failures:  # later steps only repeat it
             break
     return findings
+
+
+def _begin_alike(recording: Recording) -> bool:
+    """Did the first forward find the same weights on all ranks, as many as there are?"""
+    held = [[rank.tensor("weight", -1, name) for name in recording.parameter_names] for rank in recording.ranks]
+    found = {tuple(None if tensor is None else tensor.digest for tensor in tensors) for tensors in held}
+    return len(found) == 1 and None not in found.pop()
 
 
 def _compare(recording: Recording, step: int, name: str, findings: Findings) -> list[Failure]:

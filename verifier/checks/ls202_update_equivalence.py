@@ -34,7 +34,7 @@ from __future__ import annotations
 from verifier.check import Findings, check
 from verifier.judge.alone import has_own_rule, nothing_shown, standard
 from verifier.judge.arithmetic import contract_of, is_exact, is_narrow, is_wide, may_turn_over
-from verifier.judge.equivalence import blocked_reference
+from verifier.judge.equivalence import blocked_reference, not_comparable
 from verifier.judge.frozen import compare_frozen
 from verifier.judge.out_of_sight import bounds_weights, compare_gradients
 from verifier.judge.updates import compare_weights, not_judged
@@ -42,8 +42,10 @@ from verifier.lines import NOT_RESCHEDULED
 from verifier.recording import Recording
 
 
-@check(when=lambda scenario: not scenario.tagged)
+@check(when=lambda scenario: not scenario.tagged or scenario.tags_move_weights)
 def update_equivalence(recording: Recording) -> Findings:
+    if recording.scenario.tagged and (reason := not_told_by_tags(recording)):
+        return Findings(not_claimed=reason)
     frozen = compare_frozen(recording)
     findings = _compare_trained(recording)
     findings.comparisons += frozen.comparisons
@@ -83,6 +85,14 @@ def _compare_trained(recording: Recording) -> Findings:
                 "its gradient was reduced where it could not be seen"
             )
     return findings
+
+
+def not_told_by_tags(recording: Recording) -> str | None:
+    """Why weights that tags have moved tell nothing; None: they do. A rule of its own is not known from other steps."""
+    if blocked_reference(recording):
+        return None
+    rule = recording.ranks[0].notes.get("own_optimizer") or recording.ranks[0].notes.get("own_rule")
+    return not_comparable(recording) or (f"the update rule may be the strategy's own ({rule})" if rule else None)
 
 
 def _compare_narrow(recording: Recording) -> Findings:

@@ -2,7 +2,8 @@
 
 Claim: with tagged gradients the payload of every reduction is read, and no element is found in two reductions of the
 same group in one step. Twice the bytes with the right result (an average of averages) is otherwise seen by nobody. And
-where most parameters are frozen, no more numbers are reduced than there are trainable ones, but for padding.
+where most parameters are frozen, no more numbers are reduced than there are trainable ones, but for padding; who hands
+out tensors of one shape in chunks, one to each rank, may fill the last chunk up.
 
 Catches: hooks *and* a loop after backward that both reduce; a parameter in two buckets; tied parameters listed twice;
 frozen parameters that are reduced as zeros.
@@ -17,6 +18,7 @@ Remedy: reduce in one place; keep a set of what this step has reduced.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 from verifier.check import Findings, check
@@ -62,14 +64,18 @@ def _adds(collective: Collective) -> bool:
 
 def _weigh(recording: Recording, rank: RankRecording, findings: Findings) -> list[Failure]:
     """How many floating numbers each group reduces in a step, against how many there are to reduce."""
-    entries = rank.notes.get("parameters", [])
+    entries, world_size = rank.notes.get("parameters", []), recording.scenario.world_size
     trainable = sum(entry["numel"] for entry in entries)
-    allowed = trainable + recording.scenario.world_size * len(entries) + 64  # padding; flags, norms and losses
+    chunks = sum(math.prod(shape) for shape in {tuple(entry["shape"]) for entry in entries})
+    allowed = trainable + world_size * len(entries) + 64  # padding; flags, norms and losses
     sent: Counter[tuple[int, str]] = Counter()
+    filled: set[tuple[int, str]] = set()
     for collective in rank.collectives:
         if _adds(collective) and collective.step >= 0 and collective.dtype.startswith(FLOATING):
             findings.comparisons += 1
             sent[collective.step, collective.group] += collective.numel
+            if "scatter" in collective.op:
+                filled.add((collective.step, collective.group))
     return [
         Failure(
             scenario=recording.scenario.name,
@@ -83,8 +89,8 @@ def _weigh(recording: Recording, rank: RankRecording, findings: Findings) -> lis
             hint="reduce what is trained: skip parameters with requires_grad=False, list tied ones once, and average "
             "gradients or weights, not both",
         )
-        for (step, _), numel in sent.items()
-        if numel > allowed
+        for (step, group), numel in sent.items()
+        if numel > allowed + ((world_size - 1) * chunks if (step, group) in filled else 0)
     ]
 
 

@@ -1,7 +1,7 @@
 """What an optimizer is made from: parameters, or groups of them with options of their own.
 
 Special here: the groups are those that most scripts make, weights with decay, and the rest without; and each learns at
-a rate of its own. Who shards or flattens parameters may lose sight of whose is whose. No decay is asked for as well:
+a rate of its own, SGD with a momentum of its own. Who shards or flattens parameters may lose sight of whose is whose. No decay is asked for as well:
 AdamW's default is another in torch than elsewhere.
 """
 
@@ -13,20 +13,23 @@ from typing import Any
 from torch import nn
 
 from verifier.journal import Journal
-from verifier.scenario import DECAY, SLOWER, Scenario
+from verifier.scenario import DECAY, SGD_MOMENTUM, SLOWER, Scenario
 
 OWN = "the optimizer is one of the strategy's own making, without groups: it was not asked for any"
 
 
 def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> list[Any]:
-    """The parameters; or, where the scenario says so, two groups: all but the biases decay, and biases are slower."""
+    """The parameters; or, where the scenario says so, two groups: all but the biases decay; biases are slower, and forget."""
     if not scenario.groups:
         return [parameter for _, parameter in named]
+    shorter = (
+        {"momentum": SGD_MOMENTUM / 4} if scenario.optimizer == "sgd" else {}
+    )  # many an AdamW knows no other betas
     rest = [parameter for name, parameter in named if name.endswith("bias")]
     decaying = [parameter for name, parameter in named if not name.endswith("bias")]
     return [
         {"params": decaying, "weight_decay": DECAY},
-        {"params": rest, "lr": scenario.lr * SLOWER, "weight_decay": 0.0},
+        {"params": rest, "lr": scenario.lr * SLOWER, "weight_decay": 0.0, **shorter},
     ]
 
 

@@ -4,4 +4,9 @@ from __future__ import annotations
 
 from verifier.situation import Situation
 
-SITUATION = Situation(since="quick", order=30, workload="branches", fields={"tagged": True, "small_buckets": True})
+SITUATION = Situation(
+    since="quick",
+    order=30,
+    workload="branches",
+    fields={"tagged": True, "small_buckets": True, "needs": ("branch_order",)},
+)

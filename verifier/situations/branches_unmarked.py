@@ -12,5 +12,10 @@ SITUATION = Situation(
     since="standard",
     order=31,
     workload="branches",
-    fields={"depth": 4, "small_buckets": True, "judged_by": ("LS101", "LS201", "LS202"), "needs": ("float64",)},
+    fields={
+        "depth": 4,
+        "small_buckets": True,
+        "judged_by": ("LS101", "LS201", "LS202"),
+        "needs": ("branch_order", "float64"),
+    },
 )

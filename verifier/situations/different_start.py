@@ -1,6 +1,7 @@
 """Different start: every rank draws its own initial weights and buffers. A wrapper must make the replicas equal.
 
-Judged by LS001 and LS002 alone: whatever is wrong at the start is wrong ever after, and would drown what comes later.
+Judged by LS001 and LS002: whatever is wrong at the start is wrong ever after, and would drown what comes later. And by
+LS101 where the first forward found replicas equal: an optimizer that was made before they were may hold other numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ SITUATION = Situation(
     workload="exact",
     fields={
         "same_start": False,
-        "judged_by": ("LS001", "LS002"),
+        "judged_by": ("LS001", "LS002", "LS101"),
         "small_buckets": True,
         "needs": ("broadcasts_at_start",),
     },

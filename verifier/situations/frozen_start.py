@@ -1,7 +1,8 @@
 """Frozen start: a model most of which is frozen, built with other numbers on every rank.
 
-Judged by LS002 alone: what is not trained never comes to agree by itself, and gradients are means over different
-models.
+Judged by LS001 and LS002: what is not trained never comes to agree by itself, and gradients are means over different
+models. The first forward is that of a first micro-batch, under ``no_sync()`` where there is one: replicas have to be
+equal by then.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ SITUATION = Situation(
     workload="oddities",
     fields={
         "same_start": False,
-        "judged_by": ("LS002",),
+        "num_micro_batches": 2,
+        "judged_by": ("LS001", "LS002"),
         "small_buckets": True,
         "needs": ("odd_parameters", "broadcasts_at_start", "float64"),
     },

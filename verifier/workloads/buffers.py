@@ -1,5 +1,7 @@
 """Buffers: a model whose forward reads and writes statistics: BatchNorm, and a running mean of its own.
 
+One buffer is replaced in each forward rather than written to: whoever made a list of buffers has the old one.
+
 What each forward *finds* is reported before it is changed: torch's DDP sends rank 0's buffers at the start of a
 forward, so every replica normalises alike, and a checkpoint does not depend on which rank wrote it. What it *leaves* is
 reported as well: the next forward has to find something between what the ranks have left. In evaluation mode nothing
@@ -16,6 +18,7 @@ from verifier.workload import Workload, left, saw
 
 class BufferModel(nn.Module):
     mean: torch.Tensor
+    largest: torch.Tensor
     num_seen: torch.Tensor
 
     def __init__(self) -> None:
@@ -24,6 +27,7 @@ class BufferModel(nn.Module):
         self.norm = nn.BatchNorm1d(8)
         self.outlet = nn.Linear(8, 3)
         self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("largest", torch.zeros(6))
         self.register_buffer("num_seen", torch.zeros((), dtype=torch.long))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -33,6 +37,7 @@ class BufferModel(nn.Module):
             centred = x - self.mean
             if self.training:
                 self.mean.lerp_(x.mean(0), 0.25)
+                self.largest = torch.maximum(0.5 * self.largest, x.amax(0))  # another tensor, under the old name
                 self.num_seen += 1
         normal = self.norm(self.inlet(centred))
         for name, buffer in (*self.named_buffers(),):

@@ -2,8 +2,9 @@
 
 Every rank's samples all take the branch of that rank's turn, so each branch is used by some ranks only, in each step by
 others, and the last by nobody before the second step: who makes a list of what is used in the first misses it.
-``never`` is used by nobody at all, as a head that this task does not train. In exact arithmetic, in float64: the single
-process, which sees all samples, uses all branches that any rank does, and its gradient of ``never`` is None.
+``never`` is used by nobody at all, as a head that this task does not train; nor are the first parameter and the last,
+a mask token and another head, on which wrappers hang what is done once a backward. In exact arithmetic, in float64: the
+single process, which sees all samples, uses all branches that any rank does, and its gradient of ``never`` is None.
 
 With several micro-batches, what the last one uses the others do not, and the reverse: who looks in the backward that
 synchronises for what there is to synchronise misses it.
@@ -20,10 +21,12 @@ from verifier.workload import Workload
 class RoutedModel(nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        self.first = nn.Parameter(torch.empty(6))
         self.inlet = nn.Linear(6, 6)
         self.branches = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
         self.never = nn.Linear(6, 6)
         self.outlet = nn.Linear(6, 3)
+        self.last = nn.Linear(3, 3)
         for parameter in self.parameters():
             with torch.no_grad():
                 parameter.copy_(torch.randint(-2, 3, parameter.shape) / 2)

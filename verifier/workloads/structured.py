@@ -1,6 +1,7 @@
 """Structured: a model that returns a dict with a tuple in it, and may take an input by name, as language models do.
 
-Some parameters are reached through the one part of the output only, some through the other. In float64.
+Some parameters are reached through the one part of the output only, some through the other. The first and the last
+tensor of the output are in no loss, though they have gradients to give, as hidden states do. In float64.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ class StructuredModel(nn.Module):
     def forward(self, x: torch.Tensor, *, gain: torch.Tensor | None = None) -> dict[str, Any]:
         hidden = torch.tanh(self.inlet(x))
         logits = self.head(hidden)
-        return {"logits": logits if gain is None else logits * gain, "parts": (hidden.detach(), self.side(hidden))}
+        logits = logits if gain is None else logits * gain
+        return {
+            "hidden": hidden.square(),
+            "logits": logits,
+            "parts": (hidden.detach(), self.side(hidden)),
+            "sum": hidden.sum(),
+        }
 
 
 class Structured(Workload):
@@ -40,9 +47,11 @@ class Structured(Workload):
         return forward(inputs[0], gain=inputs[1]) if self.scenario.named_inputs else forward(*inputs)
 
     def require_alike(self, output: Any) -> None:
-        if not isinstance(output, Mapping) or {*output} != {"logits", "parts"}:
+        if not isinstance(output, Mapping) or {*output} != {"hidden", "logits", "parts", "sum"}:
             kind = type(output).__name__
-            raise TypeError(f"the wrapped model returned a {kind}; the model itself returns a dict of logits and parts")
+            raise TypeError(
+                f"the wrapped model returned a {kind}; the model itself returns a dict of tensors and a tuple"
+            )
 
     def loss(self, output: Any, target: torch.Tensor) -> torch.Tensor:
         return (output["logits"] - target).square().mean() + (output["parts"][1] + target).square().mean()
