@@ -1,8 +1,9 @@
 """What an optimizer is made from: parameters, or groups of them with options of their own.
 
 Special here: the groups are those that most scripts make, weights with decay, and the rest without; and each learns at
-a rate of its own, SGD with a momentum of its own. Who shards or flattens parameters may lose sight of whose is whose. No decay is asked for as well:
-AdamW's default is another in torch than elsewhere.
+a rate of its own, and under SGD with a momentum of its own (many an AdamW knows no other betas). Who shards or flattens
+parameters may lose sight of whose is whose. No decay is asked for as well: AdamW's default is another in torch than
+elsewhere.
 """
 
 from __future__ import annotations
@@ -19,12 +20,10 @@ OWN = "the optimizer is one of the strategy's own making, without groups: it was
 
 
 def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> list[Any]:
-    """The parameters; or, where the scenario says so, two groups: all but the biases decay; biases are slower, and forget."""
+    """The parameters; or, where the scenario says so, two groups: biases learn more slowly, and do not decay as the rest does."""
     if not scenario.groups:
         return [parameter for _, parameter in named]
-    shorter = (
-        {"momentum": SGD_MOMENTUM / 4} if scenario.optimizer == "sgd" else {}
-    )  # many an AdamW knows no other betas
+    shorter = {"momentum": SGD_MOMENTUM / 4} if scenario.optimizer == "sgd" else {}
     rest = [parameter for name, parameter in named if name.endswith("bias")]
     decaying = [parameter for name, parameter in named if not name.endswith("bias")]
     return [
