@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from ddp_core import Contract, Driver
 
-DRIVER = "explicit"
+DRIVER = "native"
 
 
 def cut(tensor):

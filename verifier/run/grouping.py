@@ -20,7 +20,7 @@ OWN = "the optimizer is one of the strategy's own making, without groups: it was
 
 
 def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> list[Any]:
-    """The parameters; or, where the scenario says so, two groups: biases learn more slowly, and do not decay as the rest does."""
+    """The parameters; or, where the scenario says so, two groups: biases are slower, and do not decay."""
     if not scenario.groups:
         return [parameter for _, parameter in named]
     shorter = {"momentum": SGD_MOMENTUM / 4} if scenario.optimizer == "sgd" else {}
