@@ -196,22 +196,8 @@ def _pattern(
     wanted: np.ndarray | None,
 ) -> tuple[str, str, str, float] | None:
     """What the weights before and after a step, and those that there should be, have to do with one another."""
-    if recording.scenario.new_options_after == step - 1:
-        return (
-            "schedule_ignored",
-            f"after step {step - 1}, up to which all weights were right, betas changed, the decay of one group and the "
-            f"learning rate of the other, and in step {step} {name} does not move by the new ones",
-            "read all options from the optimizer's param_groups in each step, each group its own: schedulers change "
-            "them there",
-            0.8,
-        )
-    if _with_old_momentum(recording, step, name, after, wanted):
-        return (
-            "schedule_ignored",
-            f"momentum changed after step {step - 1}, and in step {step} {name} moved as with the old one",
-            "read momentum, too, from the optimizer's param_groups in each step: schedulers change it there",
-            0.95,
-        )
+    if (unheard := _unheard(recording, step, name, after, wanted)) is not None:
+        return unheard
     factor = common_factor(before, after, wanted)
     if factor is not None:
         return _explain_factor(recording.scenario, step, name, factor)
@@ -237,6 +223,29 @@ def _pattern(
             "in another order",
             "copy weights by index: a view of a transposed tensor has its elements elsewhere in memory",
             0.9,
+        )
+    return None
+
+
+def _unheard(
+    recording: Recording, step: int, name: str, after: np.ndarray | None, wanted: np.ndarray | None
+) -> tuple[str, str, str, float] | None:
+    """Is this the first step after other options than the rate were changed, as schedulers change them?"""
+    if recording.scenario.new_options_after == step - 1:
+        return (
+            "schedule_ignored",
+            f"after step {step - 1}, up to which all weights were right, betas changed, the decay of one group and the "
+            f"learning rate of the other, and in step {step} {name} does not move by the new ones",
+            "read all options from the optimizer's param_groups in each step, each group its own: schedulers change "
+            "them there",
+            0.8,
+        )
+    if _with_old_momentum(recording, step, name, after, wanted):
+        return (
+            "schedule_ignored",
+            f"momentum changed after step {step - 1}, and in step {step} {name} moved as with the old one",
+            "read momentum, too, from the optimizer's param_groups in each step: schedulers change it there",
+            0.95,
         )
     return None
 
