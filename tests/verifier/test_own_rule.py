@@ -172,6 +172,7 @@ def test_of_a_lossy_one_that_rests_or_becomes_nan_nothing_is_shown_either(verify
     assert said in _check(report, "LS202").why
     report = verify(DRIVEN, declared=declared, checks=("LS101", "LS202"), profile="quick")
     assert report.verdict == "pass", report.summary
+    assert "Updates (LS202) were not judged: the update rule is the strategy's own" in report.summary
 
 
 def test_what_is_handed_a_class_is_held_to_it_unless_it_says_otherwise(verify):

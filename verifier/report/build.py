@@ -77,7 +77,9 @@ def summarise(report: Report) -> str:
     name, world_size = report.strategy["as_typed"], report.request["world_size"]
     if report.verdict == "pass":
         comparisons = sum(check.comparisons for check in report.checks)
-        return f"{name}: {world_size} replicas compute what one process would have ({comparisons} comparisons)."
+        told = f"{name}: {world_size} replicas compute what one process would have ({comparisons} comparisons)."
+        updates = next((c for c in report.checks if c.code == "LS202" and not c.claimed and c.why), None)
+        return told if updates is None else f"{told} Updates (LS202) were not judged: {updates.why}"
     if report.verdict == "fail":
         failed = [check for check in report.checks if check.verdict == "fail"]
         # Divergence is what a wrong gradient leads to: told first only where nothing explains it.
