@@ -17,6 +17,7 @@ LONGEST_JOURNAL = 2**30  # bytes; no run writes a hundredth of it
 TOOK_RANK_0S = "took_what_rank_0_saved"  # a note: what a rank loads is not its own
 STOPPED_AFTER = "stopped_after"  # a note: the last step, agreed on by all, where weights are no longer finite
 NOT_RESCHEDULED = "not_rescheduled"  # a note: the step after which the single process had other options
+AUTOCAST = "autocast"  # what a model says of itself, as if it were a buffer: was its forward under autocast?
 TURNED = "turned"  # by rank, how far its gradients are from its own if its rows come turned round, or in two parts
 
 

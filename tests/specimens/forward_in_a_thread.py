@@ -11,7 +11,7 @@ from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
 TRIPS = {"LS201"}
-CAUSE = None
+CAUSE = "autocast_lost"
 
 
 class Threaded(DataParallel):

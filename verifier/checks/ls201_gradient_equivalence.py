@@ -6,14 +6,15 @@ float64 it means within 1e-10 of the tensor's largest element (honest strategies
 off by 1e-6 and more); in float32 and bfloat16, in the first step, within (W + 2) unit roundoffs of the mean of the
 ranks' own gradients; where the contract declares what is lost on the wire, within (W + 1) unit roundoffs of that
 dtype, in the first step; with tagged gradients it means that every element carries its own name. After the first step
-float32 is held to a thousandth of the tensor's largest element.
+float32 is held to a thousandth of the tensor's largest element. Under autocast, what other orders of rows come to is
+measured, and four times that is right; and the model's forward has to be under it, which the model itself tells.
 
 Behind a norm over samples (BatchNorm) the mean of the ranks' own gradients is right, and so is the gradient of all
 samples, which strategies have that synchronise statistics; that is compared in the first step.
 
 Catches: a sum where a mean was due, or the reverse; one micro-batch instead of all; gradients never reduced, or reduced
 with another parameter's; reads before a collective has finished; parameters averaged instead of gradients; clipping
-before synchronisation; parameters that another rank did not use.
+before synchronisation; parameters that another rank did not use; a forward that has lost the caller's autocast.
 
 Where an optimizer reduces gradients inside its ``step()``, or leaves them to the owners of shards, or to a server that
 sends weights, ``.grad`` does not show it. If the weights come out right all the same, this is not claimed, and LS202
@@ -36,13 +37,17 @@ Remedy: the cause names the pattern; multiply, divide, wait or reduce accordingl
 from __future__ import annotations
 
 from verifier.check import Findings, check
+from verifier.judge.autocasting import without_autocast
 from verifier.judge.out_of_sight import compare_gradients
 from verifier.recording import Recording
 
 
 @check
 def gradient_equivalence(recording: Recording) -> Findings:
-    return compare_gradients(recording)
+    findings = compare_gradients(recording)
+    if recording.scenario.autocast:
+        findings.failures = without_autocast(recording) + findings.failures
+    return findings
 
 
 CHECK = gradient_equivalence

@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from verifier.workload import Workload
+from verifier.lines import AUTOCAST
+from verifier.workload import Workload, saw
 
 DTYPES = {
     "float32": (torch.float32,) * 3,
@@ -22,11 +23,14 @@ DTYPES = {
 
 
 class Layers(nn.Module):
-    def __init__(self, dtypes: tuple[torch.dtype, ...], width: int) -> None:
+    def __init__(self, dtypes: tuple[torch.dtype, ...], width: int, *, says_autocast: bool = False) -> None:
         super().__init__()
+        self.says_autocast = says_autocast
         self.layers = nn.ModuleList(nn.Linear(width, width).to(dtype) for dtype in dtypes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.says_autocast and torch.is_grad_enabled():
+            saw(AUTOCAST, torch.tensor(torch.is_autocast_enabled(x.device.type), dtype=torch.float64))
         for layer in self.layers:
             weight: torch.Tensor = layer.weight  # type: ignore[assignment]  # parameters() is empty in a flat sharder
             x = torch.tanh(layer(x.to(weight.dtype)))
@@ -37,7 +41,7 @@ class LayersWorkload(Workload):
     rows_may_turn = True
 
     def model(self, rank: int | None) -> nn.Module:
-        return Layers(DTYPES[self.scenario.situation], self.width)
+        return Layers(DTYPES[self.scenario.situation], self.width, says_autocast=self.scenario.autocast)
 
     @property
     def width(self) -> int:

@@ -65,8 +65,12 @@ class Llama(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.embedding(tokens)
         for block in self.blocks:
-            x = block(x, self.rotation)
+            x = self.through(block, x)
         return self.head(self.norm(x + self.narrow(x)))
+
+    def through(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = block(x, self.rotation)
+        return out
 
 
 class LlamaWorkload(Workload):

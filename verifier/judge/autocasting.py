@@ -1,0 +1,36 @@
+"""Did the wrapped model's forward run under the autocast that the loop has put around it? Pure functions on recordings.
+
+Special here: the model says so itself, on the ranks and in the single process. In bfloat16 the numbers do not: what a
+forward in float32 changes is no more than what another order of additions does.
+"""
+
+from __future__ import annotations
+
+from verifier.lines import AUTOCAST
+from verifier.recording import Recording
+from verifier.verdict import Failure
+
+
+def without_autocast(recording: Recording) -> list[Failure]:
+    """A failure for each rank whose first forward was not under autocast, where the single process's was."""
+    alone = recording.reference.tensor("buffer", 0, AUTOCAST) if recording.reference is not None else None
+    if alone is None:
+        return []
+    seen = {rank.rank: rank.tensor("buffer", 0, AUTOCAST) for rank in recording.ranks}
+    return [
+        Failure(
+            scenario=recording.scenario.name,
+            step=0,
+            rank=rank,
+            expected="a forward under autocast",
+            observed="a forward without it",
+            cause="autocast_lost",
+            confidence=1.0,
+            explanation=f"the loop calls rank {rank}'s replica under torch.autocast, and inside, where the model runs, "
+            "there is none: it computes in float32",
+            hint="run the model in the thread that calls forward(), or enter torch.autocast again where it runs: "
+            "autocast is the state of a thread",
+        )
+        for rank, tensor in seen.items()
+        if tensor is not None and tensor.digest != alone.digest
+    ]
