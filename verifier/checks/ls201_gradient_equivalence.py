@@ -6,8 +6,9 @@ float64 it means within 1e-10 of the tensor's largest element (honest strategies
 off by 1e-6 and more); in float32 and bfloat16, in the first step, within (W + 2) unit roundoffs of the mean of the
 ranks' own gradients; where the contract declares what is lost on the wire, within (W + 1) unit roundoffs of that
 dtype, in the first step; with tagged gradients it means that every element carries its own name. After the first step
-float32 is held to a thousandth of the tensor's largest element. Under autocast, what other orders of rows come to is
-measured, and four times that is right; and the model's forward has to be under it, which the model itself tells.
+float32 is held to a thousandth of the tensor's largest element. Under autocast, and beside layers in bfloat16, what
+other orders of rows come to is measured, and four times that is right; under autocast the model's forward has to be,
+too, which the model itself tells.
 
 Behind a norm over samples (BatchNorm) the mean of the ranks' own gradients is right, and so is the gradient of all
 samples, which strategies have that synchronise statistics; that is compared in the first step.

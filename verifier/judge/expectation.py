@@ -14,7 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from verifier.judge.arithmetic import (
+    SINGLE,
+    WIDE,
     contract_of,
+    dtypes,
     has_norms,
     is_exact,
     is_single,
@@ -34,8 +37,10 @@ from verifier.recording import Recording, Tensor
 
 ROUNDINGS = 16  # in the last place of the largest element: what another order of a few hundred additions comes to
 SINGLE_BOUND = 1e-3  # of a tensor's largest element: a few steps of roundings come to 1e-5, mistakes to their own size
-ORDERS = 4  # times what a few other orders came to under autocast, where each product is rounded to bfloat16: one of
-# the right strategies tried, which has the rows of all ranks in one batch, came to 1.4 times that
+ORDERS = (
+    4  # times what a few other orders came to, where products are rounded to bfloat16, by a layer or by autocast: of
+)
+# the right strategies tried, one that has the rows of all ranks in one batch came to 1.4 times that
 LOSSY_DRIFT = 0.25  # of the largest element: what a few steps of declared roundings may add up to, generously
 
 
@@ -98,7 +103,7 @@ def _order_of_rows(recording: Recording, reference: Tensor, mean: np.ndarray, sc
     assert alone is not None
     turned = [alone.tensor(f"{TURNED}_{rank}", 0, reference.name) for rank in ranks]
     known = [float(tensor.values) * scale for tensor in turned if tensor is not None and tensor.values is not None]
-    times = ORDERS if recording.scenario.autocast else 1
+    times = ORDERS if recording.scenario.autocast or not dtypes(recording) <= {*SINGLE, *WIDE} else 1
     return times * max(off, *known, 0.0) + ROUNDINGS * UNIT_ROUNDOFF["float32"] * largest
 
 
