@@ -17,7 +17,10 @@ DEFAULT_BUCKET_MB = 25.0  # torch's
 
 OPTIMIZERS = ("optimizer", "optim", "opt", "base_optimizer", "inner_optimizer")
 _RANK = ("rank", "global_rank", "local_rank")
-_WORLD_SIZE = ("world_size", "num_replicas", "num_workers", "nprocs")
+_WORLD_SIZE = (
+    *("world_size", "world", "num_replicas", "num_ranks", "num_workers", "num_processes", "nprocs"),
+    *("dp_size", "dp_world_size", "num_gpus", "n_gpus"),
+)
 _MODEL = ("model", "module", "net", "network")
 _GROUP = ("process_group", "group", "pg", "dp_group")
 _BUCKET_MB = ("bucket_cap_mb", "bucket_size_mb", "bucket_mb")
@@ -31,6 +34,11 @@ def missing(wrap: Callable[..., Any], options: dict[str, Any], num_given: int = 
         return []
     named = (p for p in others if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
     return [p.name for p in named if p.default is p.empty and p.name not in options]
+
+
+def known_names(function: Callable[..., Any]) -> list[str]:
+    """Arguments after the first that have no default, and name a rank, a world size or a group."""
+    return [name for name in missing(function, {}) if name in (*_RANK, *_WORLD_SIZE, *_GROUP)]
 
 
 def model_by_name(wrap: Callable[..., Any]) -> str | None:

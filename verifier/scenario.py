@@ -103,6 +103,7 @@ class Scenario(BaseModel):
     only_if_claimed: tuple[str, ...] = Field((), description="claims without which this is not run at all")
     judged_by: tuple[str, ...] | None = Field(None, description="only these check codes read this; None: all")
 
+    payloads: bool = Field(False, description="what collectives carry is kept, as it is of tagged gradients")
     backend: Literal["gloo", "nccl"] = "gloo"
     device: Literal["cpu", "cuda"] = "cpu"
     driver: str | None = None
@@ -113,6 +114,10 @@ class Scenario(BaseModel):
     def samples_per_step(self) -> int:
         """The large batch: what the single process takes in one step."""
         return self.world_size * self.num_micro_batches * self.samples_per_micro_batch
+
+    @property
+    def keep_payloads(self) -> bool:
+        return self.payloads or self.tagged
 
     def max_norm(self, step: int) -> float | None:
         """To what the norm of ``step``'s gradients is clipped; None: it is not."""

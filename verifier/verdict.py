@@ -50,6 +50,13 @@ class CheckResult(BaseModel):
     margin: float | None = Field(None, description="largest error as a fraction of the bound; at most 1 passes")
     why: str | None = Field(None, description="why the verdict is unknown, or why this is not claimed")
     failures: list[Failure] = Field(default_factory=list)
+    failed_in: list[str] = Field(default_factory=list, description="all scenarios in which it failed")
+
+    @property
+    def elsewhere(self) -> list[str]:
+        """The scenarios in which it failed, but for those of ``failures``."""
+        told = {failure.scenario for failure in self.failures}
+        return [name for name in self.failed_in if name not in told]
 
     @property
     def shown(self) -> str:

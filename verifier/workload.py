@@ -37,6 +37,9 @@ class Workload(ABC):
         Rank may change *when* gradients become ready, never what they are.
         """
 
+    def in_one_order(self, model: nn.Module) -> None:
+        """Have ``model`` run its layers as on every other rank, for who disclaims ``branch_order``."""
+
     @abstractmethod
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         """The large batch of ``step``: inputs first, targets last, ``scenario.samples_per_step`` rows each."""

@@ -2,7 +2,7 @@
 
 The style of torch's tutorial on distributed applications: replicas start equal because every rank has the same seed,
 and nobody could make them so. The function is the strategy (``lockstep verify file.py:average_gradients``), told by its
-name.
+name. A world size, a rank or a group that it asks for as well is given to it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ddp_core.arguments import filled, known_names
 from ddp_core.driver import Driver
 from ddp_core.drivers import explicit
 from ddp_core.methods import takes, what_it_asks_for
@@ -25,21 +26,24 @@ class FunctionDriver(Driver):
     wraps_forward = False
     could_broadcast = False
 
-    def __init__(self, wrapped: Callable[[nn.Module], Any], model: nn.Module) -> None:
+    def __init__(self, wrapped: Callable[..., Any], model: nn.Module, **options: Any) -> None:
         super().__init__(model, model)
-        self._function = wrapped
+        self._function, self._options = wrapped, filled(wrapped, options, model, None)
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        """A function of one of the names, and for one argument. What ``wrap(model)`` returned never is."""
+        """A function of one of the names, for one argument, or for others beside it that are known by their names.
+
+        What ``wrap(model)`` returned never is.
+        """
         known = getattr(wrapped, "__name__", None) in (explicit.NAME, *explicit.OTHER_NAMES)
-        return known and inspect.isfunction(wrapped) and takes(wrapped, 1)
+        return known and inspect.isfunction(wrapped) and takes(wrapped, 1, **dict.fromkeys(known_names(wrapped)))
 
     def start_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepped = optimizer
 
     def before_step(self) -> None:
-        self._function(what_it_asks_for(self._function, self.model, self._stepped))
+        self._function(what_it_asks_for(self._function, self.model, self._stepped), **self._options)
 
 
 DRIVER = FunctionDriver

@@ -107,6 +107,16 @@ class wrap(DistributedDataParallel):
         return Saved(parameters, **options)
 """
 
+WITH_A_WORLD_SIZE = """
+CONTRACT = Contract(disclaims={"unused_parameters"})
+
+def reduce_gradients(params, world, *, group):
+    for parameter in params:
+        if parameter.grad is not None:
+            dist.all_reduce(parameter.grad, group=group)
+            parameter.grad /= world
+"""
+
 
 @pytest.fixture
 def verdicts(lockstep, tmp_path):
@@ -174,3 +184,17 @@ def test_a_rank_zero_that_cannot_save_keeps_nobody_waiting(verdicts):
         "if dist.get_rank() == 0: raise NotImplementedError('save elsewhere')\n        return None if",
     )
     assert verdicts(body, "LS503", "LS504") == {"LS503": "not claimed", "LS504": "not claimed"}
+
+
+def test_a_function_gets_the_world_size_and_the_group_that_it_asks_for(verdicts):
+    told = verdicts(WITH_A_WORLD_SIZE, "LS201", "LS301", name="reduce_gradients", profile="quick")
+    assert told == {"LS201": "pass", "LS301": "pass"}
+
+
+def test_who_needs_one_order_of_layers_meets_delays_in_that_order(lockstep):
+    order = "tests.controls.one_order_of_layers:wrap"
+    report = lockstep.verify(order, world_size=2, profile="standard", checks=["LS301"])
+    assert report.verdict == "pass"
+    left_out = {scenario.name for scenario in report.scenarios if scenario.not_claimed}
+    assert "branch_order" in left_out
+    assert not {"delayed", "large"} & left_out

@@ -3,7 +3,8 @@
 Claim: with tagged gradients the payload of every reduction is read, and no element is found in two reductions of the
 same group in one step. Twice the bytes with the right result (an average of averages) is otherwise seen by nobody. And
 where most parameters are frozen, no more numbers are reduced than there are trainable ones, but for padding; who hands
-out tensors of one shape in chunks, one to each rank, may fill the last chunk up.
+out tensors of one shape in chunks, one to each rank, may fill the last chunk up. A sum in which each number comes from
+one rank and is zero on all others hands out what that rank has, and reduces nothing.
 
 Catches: hooks *and* a loop after backward that both reduce; a parameter in two buckets; tied parameters listed twice;
 frozen parameters that are reduced as zeros.
@@ -20,8 +21,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
 
 from verifier.check import Findings, check
+from verifier.judge.lanes import lanes
 from verifier.judge.packing import parts_of, tag_book
 from verifier.recording import REDUCTIONS, Collective, RankRecording, Recording
 from verifier.scenario import Scenario
@@ -42,8 +47,9 @@ def redundant_reduction(recording: Recording) -> Findings:
         findings.not_claimed = "one rank has nobody to reduce with"
         return findings
     if not recording.scenario.tagged:
+        handed_out = set(_handed_out(recording))
         for rank in recording.ranks:
-            findings.failures += _weigh(recording, rank, findings)
+            findings.failures += _weigh(recording, rank, handed_out, findings)
         if not findings.comparisons and recording.complete:
             findings.not_claimed = "no reduction was seen"
         return findings
@@ -62,7 +68,22 @@ def _adds(collective: Collective) -> bool:
     return collective.op in REDUCTIONS and (collective.reduce_op or "SUM").upper() not in ("MAX", "MIN")
 
 
-def _weigh(recording: Recording, rank: RankRecording, findings: Findings) -> list[Failure]:
+def _handed_out(recording: Recording) -> Iterator[Collective]:
+    """Reductions in which every element is another rank's zero: gathers, by those who have zeros to add.
+
+    Zeros on all ranks are none: that is how frozen parameters travel.
+    """
+    for lane in lanes(recording):
+        for together in zip(*lane.members.values(), strict=False):
+            payloads = [one.payload for one in together if _adds(one)]
+            if len(payloads) < len(together) or any(p is None or p.size != together[0].numel for p in payloads):
+                continue
+            num_bringing = np.sum([p != 0 for p in payloads if p is not None], axis=0)
+            if num_bringing.max(initial=0) == 1:
+                yield from together
+
+
+def _weigh(recording: Recording, rank: RankRecording, handed_out: set[Collective], findings: Findings) -> list[Failure]:
     """How many floating numbers each group reduces in a step, against how many there are to reduce."""
     entries, world_size = rank.notes.get("parameters", []), recording.scenario.world_size
     trainable = sum(entry["numel"] for entry in entries)
@@ -73,7 +94,7 @@ def _weigh(recording: Recording, rank: RankRecording, findings: Findings) -> lis
     for collective in rank.collectives:
         if _adds(collective) and collective.step >= 0 and collective.dtype.startswith(FLOATING):
             findings.comparisons += 1
-            sent[collective.step, collective.group] += collective.numel
+            sent[collective.step, collective.group] += 0 if collective in handed_out else collective.numel
             if "scatter" in collective.op:
                 filled.add((collective.step, collective.group))
     return [

@@ -70,6 +70,7 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
         margin=margin if margin is not None and math.isfinite(margin) else None,
         why=why if verdict == "unknown" else None,
         failures=_shown(failures),
+        failed_in=list(dict.fromkeys(failure.scenario for failure in failures)),
     )
 
 

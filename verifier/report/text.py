@@ -85,7 +85,8 @@ def _failed_check(check: CheckResult) -> list[RenderableType]:
             body.append(Text("also: " + "; ".join(_short(f) for f in failures[1:4]), overflow="fold"))
         parts.append(Padding(Group(*body), (0, 0, 0, 2)))
     if check.failed > len(check.failures):
-        parts.append(f"  and {check.failed - len(check.failures)} more")
+        also = f", also in {', '.join(check.elsewhere)}" if check.elsewhere else ""
+        parts.append(f"  and {check.failed - len(check.failures)} more{also}")
     return parts
 
 

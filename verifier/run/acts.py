@@ -63,7 +63,7 @@ def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path, *, 
             _join(scenario, rank, store)
         delay = Delay(scenario.seed, rank, scenario.world_size, scenario.delay_ms) if scenario.delay_ms else None
         observer = Observer(
-            journal, folder / "board", poison=scenario.poison, keep_payloads=scenario.tagged, delay=delay
+            journal, folder / "board", poison=scenario.poison, keep_payloads=scenario.keep_payloads, delay=delay
         )
         kernels.install(observer)
         subject = Subject(scenario, rank, folder, journal, observer)

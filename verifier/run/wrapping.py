@@ -50,6 +50,8 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
         )
         return strategy.wrap(model, **options) if by_name is None else strategy.wrap(**{by_name: model, **options})
 
+    if "branch_order" in strategy.contract.disclaims:
+        subject.workload.in_one_order(model)
     before = marks(model)
     try:
         wrapped = wrap(model) if scenario.fault is None else faults.load(scenario.fault).plant(model, wrap)

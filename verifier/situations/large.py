@@ -16,5 +16,5 @@ SITUATION = Situation(
     samples_per_micro_batch=1,
     repeat=False,
     most_ranks=8,
-    fields={"tagged": True, "tags_move_weights": True, "depth": 5, "width": 930, "needs": ("branch_order", "float64")},
+    fields={"tagged": True, "tags_move_weights": True, "depth": 5, "width": 930, "needs": ("float64",)},
 )

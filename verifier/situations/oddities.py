@@ -10,5 +10,5 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="oddities",
-    fields={"small_buckets": True, "weight_decay": 0.5, "needs": ("odd_parameters", "float64")},
+    fields={"small_buckets": True, "payloads": True, "weight_decay": 0.5, "needs": ("odd_parameters", "float64")},
 )

@@ -7,6 +7,8 @@ order decide what travels together adds up different parameters here.
 Odd ranks go the other way round, because a rotation alone leaves the first half of the branches first on both of two
 ranks: buckets of half the model each would then be ready in the same order everywhere.
 
+Who disclaims ``branch_order`` finds one order on all ranks, in what does not ask just for that.
+
 Mostly used with tagged gradients: the numbers of the forward pass do not matter then. Scenarios choose how many
 branches there are and how wide they are: mistakes at the edges of a bucket of 25 MB, or with the hundredth parameter,
 need models of that size. Their weights go up by equal steps, as tags do, and so do the weights after a step by a power
@@ -42,6 +44,10 @@ class Branches(Workload):
         order = names[turn % len(names) :] + names[: turn % len(names)]
         model = BranchModel(order[::-1] if backwards else order, self.width)
         return rising(model.double()) if self.width > 6 or self.scenario.depth else model  # large codes need more bits
+
+    def in_one_order(self, model: nn.Module) -> None:
+        assert isinstance(model, BranchModel)
+        model.order = [*model.branches]
 
     @property
     def width(self) -> int:
