@@ -35,6 +35,12 @@ def takes(method: Any, num_arguments: int, **named: Any) -> bool:
     return True
 
 
+def backward_through(wrapped: Any, loss: Any) -> None:
+    """``wrapped.backward(loss)``, where there is one for a loop to call; else ``loss.backward()``."""
+    theirs = first_of(wrapped, ("backward",), 1)
+    wrapped.backward(loss) if theirs else loss.backward()
+
+
 def that_a_loop_may_call(owner: Any) -> list[str]:
     """Public methods of ``owner``'s own class, not torch's or ours, that sound like a part of a training step."""
     bases = (kind for kind in type(owner).__mro__ if kind.__module__.split(".")[0] in ("torch", "ddp_core"))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 
 from ddp_core.driver import Driver
-from ddp_core.methods import CalledByLoop, first_of
+from ddp_core.methods import CalledByLoop, backward_through, first_of
 
 NAME = "finish_gradient_synchronization"
 OTHER_NAMES = (
@@ -37,6 +38,9 @@ class FinishDriver(Driver):
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
         return _method_of(wrapped) is not None
+
+    def backward(self, loss: torch.Tensor) -> None:
+        backward_through(self.wrapped, loss)
 
     def before_step(self) -> None:
         self._finish()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
-TRIPS = {"LS002"}
+TRIPS = {"LS002", "LS102"}
 CAUSE = "no_initial_broadcast"
 
 

@@ -4,8 +4,8 @@ Claim: what a forward reads (BatchNorm's running statistics, counters, means) is
 checkpoint and an evaluation do not depend on the rank. torch's DDP sends rank 0's at the start of each forward; a
 strategy that averages them instead, or uses synchronised BatchNorm, passes as well: what is found has to lie between
 what the ranks' forwards left before. What the first forward leaves is known: what it comes to on the rank's own
-samples, on all samples, or a mean of the former. Counters are counted as in a single process: once a step, not in an
-evaluation.
+samples, on all samples, or a mean of the former. Counters of steps are those of a single process: one more each
+step, not in an evaluation. Counts of samples have to be equal.
 
 Catches: wrappers that synchronise parameters and forget buffers; a broadcast at the start only; counters added up over
 ranks; statistics that are summed, scaled, set back or made NaN on all ranks alike; a synchronised norm that keeps
@@ -103,11 +103,17 @@ def _miscounted(recording: Recording, step: int, findings: Findings) -> list[Fai
     expected = recording.reference.named("buffer", step) if recording.reference is not None else {}
     for name, tensor in expected.items():
         observed = recording.ranks[0].tensor("buffer", step, name)
-        if tensor.dtype.startswith("int") and observed is not None:
+        if tensor.dtype.startswith("int") and observed is not None and _counts_steps(recording, name):
             findings.comparisons += 1
             if observed.digest != tensor.digest:
                 failures.append(_miscount(recording, step, name, tensor, observed))
     return failures
+
+
+def _counts_steps(recording: Recording, name: str) -> bool:
+    """Is the first forward's ``name`` the same from whichever samples? Then it counts forwards, and not samples."""
+    found = _right_after_one(recording, name)
+    return all(np.array_equal(found[0], other) for other in found[1:])
 
 
 def _outside(recording: Recording, step: int, findings: Findings) -> list[Failure]:

@@ -144,12 +144,20 @@ def _own_gradient(recording: Recording, failure: Failure) -> bool:
     """Is ``failure`` that of a rank that holds exactly what it computed itself, or nothing where it computed none?"""
     if failure.cause == "not_synchronised":
         return failure.confidence == 1.0
-    if failure.cause != "missing_gradient" or failure.parameter is None or failure.step is None:
+    if failure.parameter is None or failure.step is None:
         return False
+    if failure.cause != "missing_gradient":
+        return _zeros_of_its_own(recording, failure.rank or 0, failure.step, failure.parameter)
     if all(rank.tensor("gradient", failure.step, failure.parameter) is None for rank in recording.ranks):
         return True  # used up inside the step, or given to the optimizer as soon as it was there
     mine = local_gradients(recording, failure.step, failure.parameter).get(failure.rank or 0)
     return mine is None or not mine.any()
+
+
+def _zeros_of_its_own(recording: Recording, rank: int, step: int, name: str) -> bool:
+    """Has ``rank`` a gradient of zeros, as it computed? No pattern of a cause takes zeros for evidence."""
+    mine, held = local_gradients(recording, step, name).get(rank), recording.ranks[rank].tensor("gradient", step, name)
+    return mine is not None and held is not None and held.values is not None and not (mine.any() or held.values.any())
 
 
 def _same_weights(recording: Recording, name: str, *, may_rest: bool) -> bool:

@@ -50,6 +50,8 @@ def unequal_shares(e: GradientEvidence) -> Cause | None:
     shares = shares_of(e)
     if shares is None or close(shares, np.full_like(shares, shares.mean())):
         return None
+    if e.clipped:
+        return _clipped_too_early(e, shares)
     told = " + ".join(f"{share:.4g} times rank {rank}'s" for rank, share in zip(sorted(e.local), shares, strict=True))
     return Cause(
         "unequal_shares",
@@ -60,11 +62,22 @@ def unequal_shares(e: GradientEvidence) -> Cause | None:
     )
 
 
+def _clipped_too_early(e: GradientEvidence, shares: np.ndarray) -> Cause:
+    told = " + ".join(f"{share:.4g} times rank {rank}'s" for rank, share in zip(sorted(e.local), shares, strict=True))
+    return Cause(
+        "clipped_before_reduction",
+        0.8,  # where nothing is clipped, ranks may count differently as well
+        f"every element is {told} gradient, where all should be made smaller alike: each rank clips its own gradient, "
+        "and the mean of what is left is not the clipped mean",
+        "clip after the reduction, in clip_grad_norm_() or in the loop: all ranks then have one norm",
+    )
+
+
 def shares_of(e: GradientEvidence) -> np.ndarray | None:
     """How often each rank's own gradient is in ``e.observed``, by rank; None if that does not explain it, or is not
     the only way to.
     """
-    if e.clipped or e.world_size < 2 or len(e.local) < e.world_size or e.observed.dtype.kind != "f":
+    if e.world_size < 2 or len(e.local) < e.world_size or e.observed.dtype.kind != "f":
         return None
     if e.observed.size < max(FEWEST_ELEMENTS, FEWEST_BY_RANK * e.world_size) or not np.isfinite(e.observed).all():
         return None

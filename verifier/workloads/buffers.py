@@ -20,6 +20,7 @@ class BufferModel(nn.Module):
     mean: torch.Tensor
     largest: torch.Tensor
     num_seen: torch.Tensor
+    num_positive: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,6 +30,7 @@ class BufferModel(nn.Module):
         self.register_buffer("mean", torch.zeros(6))
         self.register_buffer("largest", torch.zeros(6))
         self.register_buffer("num_seen", torch.zeros((), dtype=torch.long))
+        self.register_buffer("num_positive", torch.zeros(6, dtype=torch.long))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for name, buffer in (*self.named_buffers(),):
@@ -39,6 +41,7 @@ class BufferModel(nn.Module):
                 self.mean.lerp_(x.mean(0), 0.25)
                 self.largest = torch.maximum(0.5 * self.largest, x.amax(0))  # another tensor, under the old name
                 self.num_seen += 1
+                self.num_positive += (x > 0).sum(0)  # whole numbers that differ from rank to rank, as a codebook's use
         normal = self.norm(self.inlet(centred))
         for name, buffer in (*self.named_buffers(),):
             left(name, buffer)

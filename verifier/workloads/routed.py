@@ -3,8 +3,10 @@
 Every rank's samples all take the branch of that rank's turn, so each branch is used by some ranks only, in each step by
 others, and the last by nobody before the second step: who makes a list of what is used in the first misses it.
 ``never`` is used by nobody at all, as a head that this task does not train; nor are the first parameter and the last,
-a mask token and another head, on which wrappers hang what is done once a backward. In exact arithmetic, in float64: the
-single process, which sees all samples, uses all branches that any rank does, and its gradient of ``never`` is None.
+a mask token and another head, on which wrappers hang what is done once a backward. ``gated`` runs everywhere and counts
+for some samples alone, as experts that are weighed do: on the other ranks its gradient is zeros, and not None. In exact
+arithmetic, in float64: the single process, which sees all samples, uses all branches that any rank does, and its
+gradient of ``never`` is None.
 
 With several micro-batches, what the last one uses the others do not, and the reverse: who looks in the backward that
 synchronises for what there is to synchronise misses it.
@@ -24,6 +26,7 @@ class RoutedModel(nn.Module):
         self.first = nn.Parameter(torch.empty(6))
         self.inlet = nn.Linear(6, 6)
         self.branches = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+        self.gated = nn.Linear(6, 6)
         self.never = nn.Linear(6, 6)
         self.outlet = nn.Linear(6, 3)
         self.last = nn.Linear(3, 3)
@@ -37,6 +40,7 @@ class RoutedModel(nn.Module):
             taken = route == number
             if taken.any():  # a branch that no sample takes is not run at all
                 hidden = hidden.index_put((taken,), branch(hidden[taken]))
+        hidden = hidden + self.gated(x) * (route == 0).unsqueeze(1)
         return self.outlet(hidden)
 
 
