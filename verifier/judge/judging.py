@@ -21,8 +21,8 @@ from verifier.verdict import NOT_TRIED, CheckResult, Failure, Verdict
 MAX_FAILURES_SHOWN = 8
 DECODED = ("misplaced_elements", "another_parameters_gradient")
 UNTOUCHED = (
-    "no parameter of the model had a gradient or moved: the strategy trains other tensors. Bring a ddp_core.Driver "
-    "whose named_parameters() gives them under the model's names"
+    "no parameter of the model had a gradient or moved: the strategy trains nothing, or other tensors. If it is the "
+    "latter, bring a ddp_core.Driver whose named_parameters() gives them under the model's names"
 )
 
 
