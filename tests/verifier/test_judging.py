@@ -176,6 +176,8 @@ def test_ranks_that_do_not_count_alike():
     assert cause(0.4, 0.4, 0.4) == "rescaled"
     assert cause(0.4, 0.4, 0.4, clipped=True) == "clipped_otherwise"
     assert cause(0.25, 0.25, 0.5, clipped=True) is None
+    assert cause(0.25, 0.3, -0.1, clipped=True) is None
+    assert cause(0.25, 0.3, 0.1, clipped=True) == "clipped_before_reduction"
     alike = {rank: local[0] * factor for rank, factor in enumerate((1, 2, 5))}
     assert cause(0.25, 0.25, 0.5, local=alike, right=local[0] * 8 / 3) is None, "other shares would do as well"
     short = {rank: gradient[:5] for rank, gradient in local.items()}
