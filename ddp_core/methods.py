@@ -37,8 +37,10 @@ def takes(method: Any, num_arguments: int, **named: Any) -> bool:
 
 def backward_through(wrapped: Any, loss: Any) -> None:
     """``wrapped.backward(loss)``, where there is one for a loop to call; else ``loss.backward()``."""
-    theirs = first_of(wrapped, ("backward",), 1)
-    wrapped.backward(loss) if theirs else loss.backward()
+    if takes(getattr(wrapped, "backward", None), 1):
+        wrapped.backward(loss)
+    else:
+        loss.backward()
 
 
 def that_a_loop_may_call(owner: Any) -> list[str]:

@@ -96,6 +96,8 @@ class Scenario(BaseModel):
     small_buckets: bool = Field(False, description="built-in strategies get a small bucket cap: several buckets")
     evaluate: bool = Field(False, description="the workload's own evaluation runs after the last step")
 
+    payloads: bool = Field(False, description="what collectives carry is kept, as it is of tagged gradients")
+
     # What it asks of the strategy.
     needs: tuple[str, ...] = Field(
         (), description="claims without which a strategy may refuse this, raising on every rank"
@@ -103,7 +105,6 @@ class Scenario(BaseModel):
     only_if_claimed: tuple[str, ...] = Field((), description="claims without which this is not run at all")
     judged_by: tuple[str, ...] | None = Field(None, description="only these check codes read this; None: all")
 
-    payloads: bool = Field(False, description="what collectives carry is kept, as it is of tagged gradients")
     backend: Literal["gloo", "nccl"] = "gloo"
     device: Literal["cpu", "cuda"] = "cpu"
     driver: str | None = None
@@ -117,6 +118,7 @@ class Scenario(BaseModel):
 
     @property
     def keep_payloads(self) -> bool:
+        """Is what collectives carry written down, for judges to read?"""
         return self.payloads or self.tagged
 
     def max_norm(self, step: int) -> float | None:

@@ -48,7 +48,7 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=2, help="verifications side by side")
     parser.add_argument(
-        "--from", type=Path, dest="folder", help="the page of what a test run kept here, running nothing"
+        "--from", type=Path, dest="folder", help="the page of what was kept here, with --seed, running nothing"
     )
     parser.add_argument("--keep", type=Path, help="write trials here, and do not repeat those that are there already")
     parser.add_argument("--write", type=Path, help="write the table here")
@@ -63,8 +63,8 @@ def main() -> int:
     if not chosen:
         parser.error("nobody of that name")
     if words.folder:
-        found = [trial for subject in chosen if (trial := kept(subject, words.folder)) is not None]
-        absent = [subject for subject in chosen if kept(subject, words.folder) is None]
+        found = [trial for subject in chosen if (trial := kept(subject, words.folder, words.seed)) is not None]
+        absent = [subject for subject in chosen if kept(subject, words.folder, words.seed) is None]
         write_atomically(words.write, page(found, absent))
         print(summary(found))
         return 0 if all(trial.as_expected for trial in found) else 1

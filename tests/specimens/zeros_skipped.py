@@ -1,7 +1,8 @@
 """Gradients that are all zeros are not sent: on the ranks that do have numbers, another tensor is then their partner.
 
 A class of mistake (C05 of our collection, with zeros in the place of None): an expert that is weighed by its gate has a
-gradient of zeros where its gate is shut, and only there. Of one size with the next, it is averaged with that.
+gradient of zeros where its gate is shut, and only there. A next tensor of the same size is then averaged with it; here
+it is of another, and gloo ends the ranks.
 """
 
 from __future__ import annotations

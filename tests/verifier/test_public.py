@@ -117,6 +117,19 @@ def reduce_gradients(params, world, *, group):
             parameter.grad /= world
 """
 
+AVERAGED_AGAIN = """
+class wrap(DistributedDataParallel):
+    def wrap_optimizer(self, cls, parameters, **options):
+        class Again(cls):
+            def step(self, closure=None):
+                super().step(closure)
+                for parameter in (p for group in self.param_groups for p in group["params"]):
+                    whole = parameter.data.contiguous() / dist.get_world_size()
+                    dist.all_reduce(whole)
+                    parameter.data.copy_(whole)
+        return Again(parameters, **options)
+"""
+
 
 @pytest.fixture
 def verdicts(lockstep, tmp_path):
@@ -198,3 +211,8 @@ def test_who_needs_one_order_of_layers_meets_delays_in_that_order(lockstep):
     left_out = {scenario.name for scenario in report.scenarios if scenario.not_claimed}
     assert "branch_order" in left_out
     assert not {"delayed", "large"} & left_out
+
+
+def test_weights_that_all_have_are_averaged_for_nothing(verdicts):
+    """Sums to which one rank alone brings numbers hand them out; here all bring the same."""
+    assert verdicts(AVERAGED_AGAIN, "LS701") == {"LS701": "fail"}

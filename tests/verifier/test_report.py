@@ -113,3 +113,12 @@ def test_what_was_left_out_is_told_with_its_reason(report, format):
 def test_unknown_format(report):
     with pytest.raises(ValueError, match="Did you mean 'json'"):
         render(report, "jsn")
+
+
+def test_scenarios_are_told_of_failures_that_are_not_shown():
+    """More fail than are shown: what failed elsewhere may be another mistake."""
+    shown = [Failure(scenario="cycle", explanation="one")]
+    check = CheckResult(
+        code="LS202", name="n", verdict="fail", failed=3, failures=shown, failed_in=["cycle", "schedule"]
+    )
+    assert check.elsewhere == ["schedule"]
