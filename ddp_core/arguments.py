@@ -16,13 +16,15 @@ from torch import nn
 DEFAULT_BUCKET_MB = 25.0  # torch's
 
 OPTIMIZERS = ("optimizer", "optim", "opt", "base_optimizer", "inner_optimizer")
-_RANK = ("rank", "global_rank", "local_rank")
+_RANK = ("rank", "global_rank")
+_LOCAL_RANK = "local_rank"
 _WORLD_SIZE = (
     *("world_size", "world", "num_replicas", "num_ranks", "num_workers", "num_processes", "nprocs"),
     *("dp_size", "dp_world_size", "num_gpus", "n_gpus"),
 )
 _MODEL = ("model", "module", "net", "network")
 _GROUP = ("process_group", "group", "pg", "dp_group")
+_OF_THE_JOB = (*_RANK, _LOCAL_RANK, *_WORLD_SIZE, *_GROUP)
 _BUCKET_MB = ("bucket_cap_mb", "bucket_size_mb", "bucket_mb")
 
 
@@ -38,7 +40,7 @@ def missing(wrap: Callable[..., Any], options: dict[str, Any], num_given: int = 
 
 def known_names(function: Callable[..., Any]) -> list[str]:
     """Arguments after the first that have no default, and name a rank, a world size or a group."""
-    return [name for name in missing(function, {}) if name in (*_RANK, *_WORLD_SIZE, *_GROUP)]
+    return [name for name in missing(function, {}) if name in _OF_THE_JOB]
 
 
 def model_by_name(wrap: Callable[..., Any]) -> str | None:
@@ -48,7 +50,7 @@ def model_by_name(wrap: Callable[..., Any]) -> str | None:
     except (TypeError, ValueError):
         return None
     first = next((p.name for p in parameters if p.kind is not p.KEYWORD_ONLY), None)
-    if first is not None and first not in (*_RANK, *_WORLD_SIZE, *_GROUP, "device"):
+    if first is not None and first not in (*_OF_THE_JOB, "device"):
         return None
     return next((p.name for p in parameters if p.name in _MODEL), None)
 
@@ -72,6 +74,7 @@ def filled(
         return options
     known = {
         **dict.fromkeys(_RANK, dist.get_rank()),
+        _LOCAL_RANK: dist.get_node_local_rank(fallback_rank=dist.get_rank()),
         **dict.fromkeys(_WORLD_SIZE, dist.get_world_size()),
         **dict.fromkeys(_GROUP, dist.group.WORLD),
         **dict.fromkeys(_BUCKET_MB, bucket_cap_mb or DEFAULT_BUCKET_MB),

@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 
 from verifier.launcher import STACK_SIGNAL
+from verifier.nodes import place
 from verifier.scenario import Scenario
 
 
@@ -57,6 +58,8 @@ def be_rank(scenario: Scenario, out: Path) -> None:
 
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
+    if scenario.several_nodes and os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
+        os.environ.update(place(scenario, rank))
     folder = out / "subject" / f"rank{rank}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "stack.txt").open("w") as stack:

@@ -32,6 +32,7 @@ from verifier.forkserver.limits import GIB, Limits
 from verifier.forkserver.member import Member, take_stacks
 from verifier.forkserver.output import Output
 from verifier.forkserver.warmup import warm_up
+from verifier.nodes import place
 from verifier.scenario import Scenario
 
 RECORDS = Path("/records")  # a tmpfs of its own: a full /tmp does not cut recordings
@@ -237,8 +238,7 @@ def _be(scenario: Scenario, rank: int | None, port: int, folder: Path) -> None:
         return
     import torch.distributed as dist
 
-    for name, value in (("RANK", rank), ("WORLD_SIZE", scenario.world_size)):
-        os.environ[name] = os.environ["LOCAL_" + name] = str(value)
+    os.environ.update(place(scenario, rank))
     if os.environ.get("LOCKSTEP_ONE_DEVICE"):  # of the GPUs each container has but its own
         os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"] = "0", "1"
     connect: Callable[..., dist.Store] = dist.TCPStore

@@ -85,6 +85,7 @@ class Scenario(BaseModel):
     overflow: bool = Field(False, description="in the first step a gradient is infinite on the last rank")
     infinite_loss: bool = Field(False, description="the last rank's loss is infinite, by a constant: no gradient is")
     own_interpreters: bool = Field(False, description="each rank is a Python of its own, as under torchrun, not a fork")
+    several_nodes: bool = Field(False, description="ranks are told, as by torchrun, that they are on several nodes")
     same_registration: bool = Field(True, description="false: some ranks register equal parameters in another order")
 
     # What the observer does, and what is kept.

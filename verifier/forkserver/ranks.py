@@ -8,15 +8,14 @@ from pathlib import Path
 
 from verifier.forkserver.references import send_seals
 from verifier.forkserver.store import SocketStore
+from verifier.nodes import place
 from verifier.scenario import Scenario
 
 
 def be_rank(scenarios: list[Scenario], rank: int, connection: socket.socket, folders: list[Path]) -> None:
     from verifier.run import acts
 
-    # What torchrun would say; strategies read it to choose a device or to print on one rank only.
-    for name, value in (("RANK", rank), ("WORLD_SIZE", scenarios[0].world_size)):
-        os.environ[name] = os.environ["LOCAL_" + name] = str(value)
+    os.environ.update(place(scenarios[0], rank))
     acts.play(scenarios, rank, SocketStore(connection), folders)
 
 

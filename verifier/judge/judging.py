@@ -14,6 +14,7 @@ import numpy as np
 
 from verifier import catalogue
 from verifier.check import Check, Findings
+from verifier.nodes import MEANT
 from verifier.recording import Recording
 from verifier.scenario import Scenario
 from verifier.verdict import NOT_TRIED, CheckResult, Failure, Verdict
@@ -69,7 +70,7 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
         failed=len(failures),
         margin=margin if margin is not None and math.isfinite(margin) else None,
         why=why if verdict == "unknown" else None,
-        failures=_shown(failures),
+        failures=_shown(_with_what_nodes_say(failures, wanted)),
         failed_in=list(dict.fromkeys(failure.scenario for failure in failures)),
     )
 
@@ -81,6 +82,14 @@ def _shown(failures: list[Failure]) -> list[Failure]:
     if decoded is not None and all(failure.cause is None for failure in first):
         first[-1] = decoded
     return first
+
+
+def _with_what_nodes_say(failures: list[Failure], recordings: Sequence[Recording]) -> list[Failure]:
+    """``failures``; where all of them are of ranks on several nodes, that is the remedy."""
+    of = {recording.scenario.name for recording in recordings if recording.scenario.several_nodes}
+    if any(failure.scenario not in of for failure in failures):
+        return failures
+    return [failure.model_copy(update={"hint": MEANT}) for failure in failures]
 
 
 def _folded(told: list[tuple[str, str]]) -> list[str]:

@@ -1,0 +1,35 @@
+"""What torchrun would tell a rank about its place: which of all it is, which on its node, and which node that is.
+
+Special here: nodes are told and not there. All ranks run on this machine, and what only looks at these variables (or at
+``dist.get_node_local_rank()``, which reads them) cannot know.
+"""
+
+from __future__ import annotations
+
+from verifier.scenario import Scenario
+
+MEANT = (
+    "it is right where all ranks are on one node: look for LOCAL_RANK, LOCAL_WORLD_SIZE, or the devices of a machine, "
+    "where RANK, WORLD_SIZE or all ranks are meant"
+)
+
+
+def num_on_each(scenario: Scenario) -> int:
+    """Ranks on a node: all of them; or half of them, and one where they cannot be halved."""
+    if not scenario.several_nodes:
+        return scenario.world_size
+    return scenario.world_size // 2 if scenario.world_size % 2 == 0 else 1
+
+
+def place(scenario: Scenario, rank: int) -> dict[str, str]:
+    """The environment of ``rank``, with torchrun's names."""
+    here = num_on_each(scenario)
+    numbers = {
+        "RANK": rank,
+        "WORLD_SIZE": scenario.world_size,
+        "LOCAL_RANK": rank % here,
+        "LOCAL_WORLD_SIZE": here,
+        "GROUP_RANK": rank // here,
+        "GROUP_WORLD_SIZE": scenario.world_size // here,
+    }
+    return {name: str(number) for name, number in numbers.items()}
