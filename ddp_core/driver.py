@@ -19,6 +19,7 @@ from ddp_core.methods import takes
 
 # Flags that a loop sets by hand, in wrappers without a no_sync() context: true for the backward that synchronises.
 SYNC_FLAGS = ("require_backward_grad_sync", "require_gradient_sync")
+SYNC_SWITCH = "set_requires_gradient_sync"  # of torch's fully_shard and replicate: it stays where it is put
 
 
 class Driver:
@@ -74,14 +75,17 @@ class Driver:
     @property
     def has_no_sync(self) -> bool:
         """Is there a way to keep a backward from synchronising?"""
-        return callable(getattr(self.wrapped, "no_sync", None)) or self._sync_flag() is not None
+        contexts = (getattr(self.wrapped, name, None) for name in ("no_sync", SYNC_SWITCH))
+        return any(map(callable, contexts)) or self._sync_flag() is not None
 
     def no_sync(self) -> AbstractContextManager[Any]:
-        """The wrapper's own ``no_sync()`` where it has one, or a flag that does the same."""
+        """The wrapper's own ``no_sync()`` where it has one, or a switch or flag that does the same."""
         context = getattr(self.wrapped, "no_sync", None)
         if callable(context):
             entered: AbstractContextManager[Any] = context()
             return entered
+        if callable(switch := getattr(self.wrapped, SYNC_SWITCH, None)):
+            return _switched_off(switch)
         flag = self._sync_flag()
         return nullcontext() if flag is None else self._flag_lowered(flag)
 
@@ -186,6 +190,15 @@ class Driver:
 def runs(wrapped: Any) -> bool:
     """Is it called on inputs, as a model is, or is there a plain ``forward()``?"""
     return callable(wrapped) or callable(getattr(wrapped, "forward", None))
+
+
+@contextmanager
+def _switched_off(switch: Callable[[bool], Any]) -> Iterator[None]:
+    switch(False)
+    try:
+        yield
+    finally:
+        switch(True)
 
 
 def _parameters_inside(wrapped: Any) -> list[tuple[str, nn.Parameter]]:

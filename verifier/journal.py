@@ -117,8 +117,3 @@ def dtype_name(tensor: torch.Tensor) -> str:
 
 def digest(tensor: torch.Tensor) -> str:
     return xxhash.xxh3_128_hexdigest(tensor_bytes(tensor))
-
-
-def rng_digest() -> str:
-    """The state of torch's random numbers on the CPU."""
-    return digest(torch.get_rng_state())

@@ -52,12 +52,14 @@ class Scenario(BaseModel):
     optimizer: Literal["sgd", "adamw"] = "sgd"
     weight_decay: float = Field(0.0, ge=0)
     groups: bool = Field(False, description="the optimizer gets two groups of parameters, with options of their own")
+    parameters_once: bool = Field(False, description="the optimizer gets parameters that can be gone through once")
     eval_mode: bool = Field(False, description="the model is trained in evaluation mode")
     use_no_sync: bool = Field(True, description="false: every micro-batch's backward may synchronise")
     forwards_first: bool = Field(False, description="all forwards of a step before its first backward")
     named_inputs: bool = Field(False, description="the model takes an input by name")
     one_backward: bool = Field(False, description="the losses of all forwards are summed, and one backward follows")
     dropped_before: int | None = Field(None, description="before this step, a forward that no backward follows")
+    drop_before: int | None = Field(None, description="before this step, a batch whose gradients are thrown away")
     whole_steps: Steps = Field((), description="steps whose micro-batches a rank takes all at once, as one batch")
     zero_grad: Literal["before_forward", "after_forward"] = "before_forward"
     set_to_none: bool = Field(True, description="how zero_grad() is called")

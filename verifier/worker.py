@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,19 +18,21 @@ import torch
 
 from ddp_core.driver import Driver
 from verifier import workload as workloads
-from verifier.journal import Journal, rng_digest
+from verifier.journal import Journal
 from verifier.lines import NOT_RESCHEDULED, STOPPED_AFTER
 from verifier.observe.observer import Observer
 from verifier.run import grouping, update_rule
 from verifier.run.changing import change, trained
+from verifier.run.dropping import drop_batch, leave_no_sync_by_an_exception
 from verifier.run.evaluating import evaluate, stay_in_evaluation_mode
 from verifier.run.late_weights import LateWeights
 from verifier.run.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
 from verifier.run.loss_scale import LossScale
 from verifier.run.overflow import finite_everywhere, overflow
-from verifier.run.reference import attach_tags, casting, describe, seed_streams, seed_torch
+from verifier.run.reference import attach_tags, casting, describe
 from verifier.run.resuming import resume
 from verifier.run.second_look import looking_again
+from verifier.run.streams import seed_streams, seed_torch, states
 from verifier.run.wrapping import wrapped_by
 from verifier.scenario import Scenario
 from verifier.scheduling import reschedule, reschedule_others
@@ -69,7 +71,6 @@ class Subject:
         if not self._claimed(strategy):
             return
         seed_streams(self.scenario, self.rank)
-        self.journal.note("rng_start", rng_digest())
         self.model.train(not scenario.eval_mode)
         self.take_over(wrapped_by(self, strategy, self.model))
         stay_in_evaluation_mode(self.driver.callee, scenario)
@@ -82,7 +83,7 @@ class Subject:
             return
         if not (self._train_unevenly() if self.scenario.uneven else self._train(strategy)):
             return
-        self.journal.note("rng_end", rng_digest())
+        self.journal.note("rng_end", states())
         if self.tags is not None:
             self.journal.note("tags_fired", self.tags.num_fired > 0)
             self.journal.note("arrived", self.tags.arrived)
@@ -102,7 +103,9 @@ class Subject:
     def _train(self, strategy: LoadedStrategy) -> bool:
         """All steps of the scenario. False: it turned out that the strategy does not claim what it asks."""
         for step in range(self.scenario.num_steps):
-            if step == self.scenario.raise_before and not self._leave_no_sync_by_an_exception(step):
+            if step == self.scenario.raise_before and not leave_no_sync_by_an_exception(self, step):
+                return False
+            if step == self.scenario.drop_before and not drop_batch(self, step):
                 return False
             self._step(step)
             if self.scenario.overflow and not finite_everywhere(self):
@@ -138,33 +141,19 @@ class Subject:
 
     def take_over(self, driver: Driver) -> None:
         """Train through ``driver`` from here on, with an optimizer of its own."""
-        self.driver = driver
-        self.parameters = trained(self.scenario, driver.named_parameters(), self.frozen_names)
+        self.driver, scenario = driver, self.scenario
+        self.parameters = trained(scenario, driver.named_parameters(), self.frozen_names)
         self.frozen = [(n, p) for n, p in driver.named_parameters() if n in self.frozen_names]
         self.late = LateWeights(self)
         cls, options = self.workload.optimizer()
         self.brought = update_rule.Brought(driver)
         try:
-            self.optimizer = driver.make_optimizer(cls, grouping.grouped(self.scenario, self.parameters), **options)
+            self.optimizer = grouping.optimizer_of(driver, scenario, self.parameters, cls, options)
         except BaseException as error:
             raise StrategyError.of("while the optimizer was made", error) from error
         own = self.brought.holds(self.optimizer) or update_rule.makes_its_own(driver)
-        grouping.tell(self.journal, self.scenario, self.optimizer, own=own)
+        grouping.tell(self.journal, scenario, self.optimizer, own=own)
         update_rule.tell_at_start(self, cls)
-
-    def _leave_no_sync_by_an_exception(self, step: int) -> bool:
-        """As a batch that does not fit in memory does, in a loop that catches it and goes on. False: no context."""
-        if not self.driver.has_no_sync:
-            self.journal.note("not_claimed", "the strategy has no no_sync() to leave by an exception")
-            return False
-        *inputs, _ = self.workload.micro_batch(step, 0, self.rank)
-        try:
-            with suppress(DeliberateError), self.driver.no_sync():
-                self.driver.forward(*inputs)
-                raise DeliberateError
-        except BaseException as error:
-            raise StrategyError.of("when an exception left no_sync()", error) from error
-        return True
 
     def _step(self, step: int) -> None:
         self.observer.step = step
@@ -174,7 +163,7 @@ class Subject:
             if scenario.zero_grad == "before_forward":
                 driver.zero_grad(self.optimizer, set_to_none=scenario.set_to_none)
             if step == scenario.dropped_before:
-                self._forward(step, 0)
+                self.forward(step, 0)
             loss = self._forwards_first(step) if scenario.forwards_first else self._in_turn(step)
             self.phase("before_step")
             driver.before_step()
@@ -204,7 +193,7 @@ class Subject:
             last = micro == self._num_backwards(step) - 1
             quiet = self.scenario.use_no_sync and not last
             with self.driver.no_sync() if quiet else nullcontext():
-                loss = self._forward(step, micro, quiet=quiet)
+                loss = self.forward(step, micro, quiet=quiet)
                 if micro == 0 and self.scenario.zero_grad == "after_forward":
                     self.driver.zero_grad(self.optimizer, set_to_none=self.scenario.set_to_none)
                 self.phase("backward", micro, quiet=quiet)
@@ -213,7 +202,7 @@ class Subject:
         return total
 
     def _forwards_first(self, step: int) -> float:
-        losses = [self._forward(step, micro) for micro in range(self.scenario.num_micro_batches)]
+        losses = [self.forward(step, micro) for micro in range(self.scenario.num_micro_batches)]
         for micro, loss in enumerate([torch.stack(losses).sum()] if self.scenario.one_backward else losses):
             self.phase("backward", micro)
             self.driver.backward(loss)
@@ -222,7 +211,7 @@ class Subject:
     def _num_backwards(self, step: int) -> int:
         return 1 if step in self.scenario.whole_steps else self.scenario.num_micro_batches
 
-    def _forward(self, step: int, micro: int, *, quiet: bool = False) -> torch.Tensor:
+    def forward(self, step: int, micro: int, *, quiet: bool = False) -> torch.Tensor:
         """The loss of one micro-batch, its share of the rank's."""
         *inputs, target = self._micro_batch(step, micro)
         self.phase("forward", micro, quiet=quiet)
@@ -259,7 +248,7 @@ class Subject:
         return self.workload.micro_batch(step, micro, self.rank)
 
     def _forward_began(self) -> None:
-        self.journal.note("rng_forward", rng_digest())
+        self.journal.note("rng_forward", states())
 
     def _loss_scaled(self, factor: float) -> None:
         if self.tags is not None:
@@ -304,10 +293,6 @@ class Subject:
             for key, value in sorted((state.get(parameter) or {}).items()):  # None where ZeRO-1 has loaded another's
                 if isinstance(value, torch.Tensor):
                     self.journal.tensor("optimizer_state", step, f"{name}/{key}", value, keep=False)
-
-
-class DeliberateError(Exception):
-    """Raised by this file inside ``no_sync()``, to see what is left of it."""
 
 
 if __name__ == "__main__":  # torchrun ... -m verifier.worker --scenario FILE --out DIR

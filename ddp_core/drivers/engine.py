@@ -36,7 +36,7 @@ class EngineDriver(Driver):
 
     def zero_grad(self, optimizer: torch.optim.Optimizer, *, set_to_none: bool = True) -> None:
         own = getattr(self.wrapped, "zero_grad", None)
-        if callable(own) and not isinstance(self.wrapped, nn.Module):
+        if callable(own) and getattr(own, "__func__", None) is not nn.Module.zero_grad:
             own()
         else:
             super().zero_grad(optimizer, set_to_none=set_to_none)

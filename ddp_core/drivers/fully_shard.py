@@ -5,11 +5,9 @@ Driven like a native wrapper, but for accumulation: there is no ``no_sync()``, b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from ddp_core.driver import Driver
+from ddp_core.driver import SYNC_SWITCH, Driver
 
 
 class FullyShardDriver(Driver):
@@ -18,16 +16,8 @@ class FullyShardDriver(Driver):
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        needed = (getattr(wrapped, name, None) for name in ("set_requires_gradient_sync", "reshard"))
+        needed = (getattr(wrapped, name, None) for name in (SYNC_SWITCH, "reshard"))
         return callable(wrapped) and all(callable(method) for method in needed)
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        self.wrapped.set_requires_gradient_sync(False)
-        try:
-            yield
-        finally:
-            self.wrapped.set_requires_gradient_sync(True)
 
 
 DRIVER = FullyShardDriver

@@ -1,6 +1,10 @@
-"""Buffers are averaged over ranks at the start of each forward, in evaluation, too; counters are those of rank 0."""
+"""Buffers are averaged over ranks at the start of each forward, in evaluation and in no_sync(), too; counters are those
+of rank 0.
+"""
 
 from __future__ import annotations
+
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
@@ -29,6 +33,9 @@ class Averages(nn.Module):
             else:
                 dist.broadcast(buffer, 0)
         return self.module(*inputs)
+
+    def no_sync(self):
+        return nullcontext()  # a backward starts nothing anyway
 
     def sync_gradients(self):
         trained = [p for p in self.module.parameters() if p.requires_grad]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 
 import pytest
+import torch.distributed as dist
 
 from verifier import engine
 from verifier.launcher import LaunchError
 from verifier.naming import parse_strategy
 from verifier.recording import Recording
 from verifier.request import Request
+from verifier.run import acts
 
 STRATEGY = """
 import builtins, os, signal, threading, time
@@ -179,3 +182,21 @@ def test_a_launcher_that_was_closed_starts_nothing(tmp_path):
     with pytest.raises(LaunchError, match="closed"):
         engine.run(request, tmp_path / "out", launcher=launcher)
     assert launcher._server.poll() is not None
+
+
+def test_who_raises_stays_until_all_have_raised():
+    """A peer that still connects a group would else fail at that, and not refuse what it was about to refuse."""
+    store = dist.HashStore()
+    ranks = [threading.Thread(target=acts.stay_until_all_have_raised, args=(store, 3)) for _ in range(3)]
+    for rank in ranks[:2]:
+        rank.start()
+    time.sleep(0.1)
+    assert all(rank.is_alive() for rank in ranks[:2])
+    ranks[2].start()
+    for rank in ranks:
+        rank.join()
+    assert store.check(["lockstep/all_raised"])
+
+
+def test_nobody_waits_for_ever_for_others_to_raise():
+    acts.stay_until_all_have_raised(dist.HashStore(), 2)

@@ -13,7 +13,7 @@ another variance than BatchNorm does; an ``eval()`` that does not reach the mode
 
 Blind to: buffers that no forward reads; a strategy that reads other ranks' values without changing the buffer; a wrong
 mean that lies between the ranks' values; statistics that go wrong after the first forward; buffers that are left alone
-in evaluation mode alone.
+in evaluation mode alone, or as they are not saved (``persistent=False``).
 
 Seen in the wild: huggingface/pytorch-image-models#110, open-mmlab/mmdetection#4582, pytorch/pytorch#13711: evaluation
 differs from rank to rank, and the checkpoint holds one rank's statistics.
@@ -29,7 +29,7 @@ from functools import partial
 import numpy as np
 
 from verifier.check import Findings, check
-from verifier.judge.agreement import compare_across_ranks
+from verifier.judge.agreement import compare_across_ranks, told_early
 from verifier.judge.arithmetic import contract_of
 from verifier.judge.comparison import Difference, compare
 from verifier.recording import Recording, Tensor
@@ -80,7 +80,7 @@ def _misstated(recording: Recording, findings: Findings) -> list[Failure]:
             bound = STATED * max(float(np.abs(values).max(initial=0.0)) for values in right) + 1e-30
             differences = [compare(found.values, values, bound) for values in right]
             if not any(difference.equal for difference in differences):
-                failures.append(_misstatement(recording, rank.rank, name, differences[0]))
+                failures += told_early([_misstatement(recording, rank.rank, name, differences[0])], [found])
     return failures
 
 
@@ -136,7 +136,7 @@ def _outside(recording: Recording, step: int, findings: Findings) -> list[Failur
         nearest = np.where(np.isnan(found.values), low, np.clip(found.values, low, high))  # NaN lies nowhere
         difference = compare(found.values, nearest, SLACK * np.maximum(np.abs(low), np.abs(high)) + 1e-30)
         if not difference.equal:
-            failures.append(_outlier(recording, step, name, difference))
+            failures += told_early([_outlier(recording, step, name, difference)], [found])
     return failures
 
 

@@ -4,10 +4,11 @@ Claim: a backward inside ``no_sync()`` leaves gradients local; K micro-batches c
 
 Catches: a ``no_sync()`` that does nothing, or is not asked by every hook: right numbers, K times the bytes.
 
-Blind to: gathers and messages of strategies whose forwards need them anyway, as of sharded parameters; gathers of codes
+Blind to: what a forward reduces or sends (means of buffers, synchronised norms), which costs K times as much and is no
+gradient; gathers and messages of strategies whose forwards need them anyway, as of sharded parameters; gathers of codes
 (whole numbers); single numbers, such as a loss for the log; strategies without a ``no_sync()``.
 
-Seen in the wild: huggingface/accelerate#2790; facebookresearch/fairscale#1041 (buffers broadcast under no_sync).
+Seen in the wild: huggingface/accelerate#2790.
 
 Remedy: ask the flag that ``no_sync()`` sets in every place that starts a reduction.
 """
@@ -37,7 +38,8 @@ def no_sync_silent(recording: Recording) -> Findings:
         return findings
     for rank in recording.ranks:
         findings.comparisons += len(rank.losses) * (recording.scenario.num_micro_batches - 1)
-        if loud := [c for c in rank.collectives if c.no_sync and c.op in REDUCTIONS and not c.is_a_figure]:
+        reduced = [c for c in rank.collectives if c.no_sync and c.op in REDUCTIONS and not c.is_a_figure]
+        if loud := [c for c in reduced if c.phase != "forward"]:
             findings.failures.append(_failure(recording, rank, loud, "reduction"))
         elif loud := _gathered(recording, rank):
             findings.failures.append(_failure(recording, rank, loud, "exchange"))

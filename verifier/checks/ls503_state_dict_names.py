@@ -1,7 +1,8 @@
 """State dict names: what is saved has the bare model's names, all of them, perhaps behind one common prefix.
 
 Claim: a checkpoint of the wrapped model can be loaded without the wrapper, and the reverse, once a prefix such as
-``module.`` is cut off. Where rank 0 alone saves, and the others give an empty dictionary, its names count.
+``module.`` is cut off, or taken out of the dictionary that holds it, as an engine's ``{"model": ..., "scale": ...}``
+does. Where rank 0 alone saves, and the others give an empty dictionary, its names count.
 
 Catches: flat buffers saved in place of parameters; parameters or buffers left out; names of the wrapper's own between.
 

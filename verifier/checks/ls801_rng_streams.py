@@ -1,14 +1,15 @@
 """Random streams stay apart: ranks that were seeded differently draw different numbers in a forward, and at the end.
 
-Claim: a strategy leaves torch's random numbers alone, or at least as different between ranks as it found them. Replicas
-that draw the same dropout masks and augmentations train on less than they seem to.
+Claim: a strategy leaves torch's, numpy's and Python's random numbers alone, or at least as different between ranks as
+it found them. Replicas that draw the same dropout masks and augmentations train on less than they seem to.
 
-Catches: ``torch.manual_seed(0)`` inside a wrapper, to make initial weights equal; a broadcast of the random state; a
-seed that is set around each forward and taken back.
+Catches: ``torch.manual_seed(0)`` inside a wrapper, to make initial weights equal, and ``random.seed(0)`` beside it; a
+broadcast of the random state; a seed that is set around each forward and taken back; a seed by LOCAL_RANK.
 
-Blind to: numpy's and Python's random numbers, and to a device's; a seed that is set only in later forwards.
+Blind to: a device's random numbers; a seed that is set only in later forwards.
 
-Seen in the wild: pytorch/pytorch#56488 (workers share a seed, augmentations are identical).
+Seen in the wild: pytorch/pytorch#56488 (workers share numpy's seed, augmentations are identical); mujocolab/mjlab#988
+and isaac-sim/IsaacLab#5033 (seeds by LOCAL_RANK: the same on each node).
 
 Remedy: make replicas equal by a broadcast, not by a seed; or seed inside
 ``torch.random.fork_rng()``, around the making of the model alone.
@@ -42,31 +43,31 @@ def rng_streams(recording: Recording) -> Findings:
 
 def _same(recording: Recording, note: str, when: str, findings: Findings) -> list[Failure]:
     """Ranks that have the state of one before them. What was not noted is not compared."""
-    first: dict[str, int] = {}
+    first: dict[tuple[str, str], int] = {}
     failures = []
     for rank in recording.ranks:
-        state = rank.notes.get(note)
-        if state is None:
-            continue
-        findings.comparisons += 1
-        if state in first:
-            other = first[state]
-            failures.append(
-                Failure(
-                    scenario=recording.scenario.name,
-                    rank=rank.rank,
-                    expected="random numbers of its own",
-                    observed=f"the state of rank {other}",
-                    cause="same_random_numbers",
-                    confidence=1.0,
-                    explanation=f"ranks {other} and {rank.rank} were seeded differently, and {when} with the same "
-                    "state of torch's random numbers: the strategy has seeded them",
-                    hint="do not seed inside the strategy, or do it inside torch.random.fork_rng(), and around the "
-                    "making of the model alone",
-                )
-            )
-        first.setdefault(state, rank.rank)
+        noted = rank.notes.get(note) or {}
+        for whose, state in ({"torch": noted} if isinstance(noted, str) else noted).items():  # older ones have torch's
+            findings.comparisons += 1
+            other = first.setdefault((whose, state), rank.rank)
+            if other != rank.rank:
+                failures.append(_failure(recording, rank.rank, other, whose, when))
     return failures
+
+
+def _failure(recording: Recording, rank: int, other: int, whose: str, when: str) -> Failure:
+    return Failure(
+        scenario=recording.scenario.name,
+        rank=rank,
+        expected="random numbers of its own",
+        observed=f"the state of rank {other}",
+        cause="same_random_numbers",
+        confidence=1.0,
+        explanation=f"ranks {other} and {rank} were seeded differently, and {when} with the same state of {whose}'s "
+        "random numbers: the strategy has seeded them",
+        hint="do not seed inside the strategy, or do it inside torch.random.fork_rng(), and around the making of the "
+        "model alone; what all ranks are to draw alike needs a generator of its own",
+    )
 
 
 CHECK = rng_streams

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from verifier.check import Findings
 from verifier.judge.comparison import odd_ones_out
 from verifier.judge.diagnosis import CONSEQUENCES, SEEN_ONLY
+from verifier.marker import holds_poison
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 
@@ -40,8 +41,7 @@ def compare_across_ranks(
         findings.comparisons += len(digests) - 1
         odd, majority = odd_ones_out(digests)
         standard = next(rank for rank in digests if rank not in odd)
-        among = "" if majority else NO_MAJORITY
-        findings.failures += [
+        failures = [
             Failure(
                 scenario=recording.scenario.name,
                 step=step,
@@ -51,14 +51,25 @@ def compare_across_ranks(
                 observed=f"digest {digests[rank][:16]}",
                 cause=cause,
                 confidence=SEEN_ONLY if cause in CONSEQUENCES else 1.0,
-                explanation=explain(rank, standard, name) + among,
+                explanation=explain(rank, standard, name) + ("" if majority else NO_MAJORITY),
                 hint=hint,
             )
             for rank in odd
         ]
+        findings.failures += told_early(failures, [tensors[name] for tensors in held.values() if name in tensors])
     if not findings.comparisons:
         _say_why(findings, recording, what.replace("_", " "), step, bool(names), spread)
     return findings
+
+
+def told_early(failures: list[Failure], tensors: Iterable[Tensor]) -> list[Failure]:
+    """``failures``; if one of ``tensors`` holds the marker of a tensor in flight, that is why."""
+    if not any(tensor.values is not None and holds_poison(tensor.values) for tensor in tensors):
+        return failures
+    hint = "call work.wait() before anybody reads what the collective works on"
+    early = {"cause": "read_before_wait", "confidence": 1.0, "hint": hint}
+    told = [f"{failure.explanation}: it holds the marker of a tensor in flight" for failure in failures]
+    return [f.model_copy(update={**early, "explanation": words}) for f, words in zip(failures, told, strict=True)]
 
 
 def _say_why(findings: Findings, recording: Recording, what: str, step: int, any_held: bool, spread: bool) -> None:

@@ -287,6 +287,7 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     _written_in_flight,
     _own_value,
     _not_one_another,
+    over_time.dropped_counts,
     _missing_average,
     _averaged_twice,
     over_time.accumulation_scale,

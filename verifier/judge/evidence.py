@@ -36,6 +36,7 @@ class GradientEvidence:
     first: Mapping[int, np.ndarray] = field(default_factory=dict)  # the share of each rank's first micro-batch in it
     last: Mapping[int, np.ndarray] = field(default_factory=dict)  # and of its last
     previous: np.ndarray | None = None  # what this rank's optimizer saw in the step before
+    dropped: bool = False  # this step's samples had been taken once before, and what came of it was to be thrown away
     weight: np.ndarray | None = None  # the parameter before this step
     neighbours: Mapping[str, Mapping[int, np.ndarray]] = field(default_factory=dict)  # others of this shape: as local
     held: Mapping[int, np.ndarray] = field(default_factory=dict)  # what each rank holds, where ``local`` is not known

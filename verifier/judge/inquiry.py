@@ -36,31 +36,9 @@ def wrong_gradient(
     difference: Difference,
 ) -> Failure:
     """What is said of a gradient that is not the single process's: where, and why as far as a pattern tells."""
-    scenario = recording.scenario
-    cause = diagnose(
-        GradientEvidence(
-            observed=observed,
-            expected=expected,
-            world_size=scenario.world_size,
-            num_micro_batches=scenario.num_micro_batches,
-            poisoned=scenario.poison,
-            rank=rank.rank,
-            clipped=scenario.clip_norm is not None,
-            written_in_flight=any(c.written_in_flight for c in rank.collectives if c.step == step),
-            local=local_gradients(recording, step, name),
-            first=local_gradients(recording, step, name, "first_gradient"),
-            last=local_gradients(recording, step, name, "last_gradient"),
-            previous=_values(rank, "gradient", step - 1, name),
-            weight=_values(rank, "weight", step - 1, name),
-            neighbours=_neighbours(recording, step, name, expected.shape),
-            contains=_contents(recording, rank.rank, step, name, difference),
-            elsewhere=elsewhere(recording, name, observed),
-            held=_held(recording, step, name),
-            agreed=_agreed(recording, step, name),
-        )
-    )
+    cause = diagnose(_evidence(recording, rank, step, name, observed, expected, difference))
     return Failure(
-        scenario=scenario.name,
+        scenario=recording.scenario.name,
         step=step,
         rank=rank.rank,
         parameter=name,
@@ -71,6 +49,39 @@ def wrong_gradient(
         confidence=cause.confidence if cause else 0.0,
         explanation=cause.explanation if cause else "the gradient is not that of the large batch; no pattern fits",
         hint=cause.hint if cause else None,
+    )
+
+
+def _evidence(
+    recording: Recording,
+    rank: RankRecording,
+    step: int,
+    name: str,
+    observed: np.ndarray,
+    expected: np.ndarray,
+    difference: Difference,
+) -> GradientEvidence:
+    scenario = recording.scenario
+    return GradientEvidence(
+        observed=observed,
+        expected=expected,
+        world_size=scenario.world_size,
+        num_micro_batches=scenario.num_micro_batches,
+        poisoned=scenario.poison,
+        rank=rank.rank,
+        clipped=scenario.clip_norm is not None,
+        written_in_flight=any(c.written_in_flight for c in rank.collectives if c.step == step),
+        local=local_gradients(recording, step, name),
+        first=local_gradients(recording, step, name, "first_gradient"),
+        last=local_gradients(recording, step, name, "last_gradient"),
+        dropped=step == recording.scenario.drop_before,
+        previous=_values(rank, "gradient", step - 1, name),
+        weight=_values(rank, "weight", step - 1, name),
+        neighbours=_neighbours(recording, step, name, expected.shape),
+        contains=_contents(recording, rank.rank, step, name, difference),
+        elsewhere=elsewhere(recording, name, observed),
+        held=_held(recording, step, name),
+        agreed=_agreed(recording, step, name),
     )
 
 

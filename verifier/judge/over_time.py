@@ -96,6 +96,19 @@ def not_cleared(e: GradientEvidence) -> Cause | None:
     return None
 
 
+def dropped_counts(e: GradientEvidence) -> Cause | None:
+    """The right gradient twice, where the same samples came twice, and the first time for nothing."""
+    if not e.dropped or not close(e.observed, e.expected * 2):
+        return None
+    return Cause(
+        "not_cleared",
+        0.9,
+        "every element is the right gradient and that of the batch before, which was to be thrown away: zero_grad() "
+        "did not clear it",
+        "have zero_grad() clear all that accumulates beside .grad: main gradients, flat buffers, counters",
+    )
+
+
 def _is_multiple(a: np.ndarray, b: np.ndarray) -> bool:
     """Is ``a`` some factor times ``b``? Of one element alone it always is."""
     square = float(np.vdot(b, b).real)

@@ -205,7 +205,8 @@ def _pattern(
         return (
             "not_stepped",
             f"elements {rested} of {name}, laid flat, did not move in step {step}, and all others did as they should",
-            "pad what is divided among ranks, so that the last elements have an owner as well",
+            "pad what is divided among ranks, so that the last elements have an owner, too; and where a rank did not "
+            "use the parameter, its part needs the mean gradient all the same",
             0.9,
         )
     if (dtype := held_in(after, wanted, step)) is not None:

@@ -34,6 +34,7 @@ from verifier.scenario import Scenario
 from verifier.worker import Subject
 
 LINGER_S = 2.0
+RAISED_LINGER_S = 1.0
 
 
 def play(scenarios: Sequence[Scenario], rank: int, store: dist.Store, folders: Sequence[Path]) -> None:
@@ -74,6 +75,7 @@ def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path, *, 
         return leave_together(store, scenario.world_size)
     except StrategyError as error:
         journal.outcome("raised", error.detail, when=error.when, error=error.kind)
+        stay_until_all_have_raised(store, scenario.world_size)
         return False
 
 
@@ -99,6 +101,24 @@ def leave_together(store: dist.Store, world_size: int) -> bool:
         store.wait(["lockstep/all_completed"], timedelta(seconds=LINGER_S))
         return True
     return False
+
+
+def stay_until_all_have_raised(store: dist.Store, world_size: int) -> None:
+    """Stay a moment, until all ranks have raised: who leaves takes its connections along, and a peer that was about to
+    refuse the same thing, but still connects a group, would be seen to fail at that.
+
+    In a thread of its own: another one of the strategy's may hold the store.
+    """
+
+    def stay() -> None:
+        with suppress(Exception):
+            if store.add("lockstep/raised", 1) == world_size:
+                store.set("lockstep/all_raised", "1")
+            store.wait(["lockstep/all_raised"], timedelta(seconds=RAISED_LINGER_S))
+
+    thread = threading.Thread(target=stay, daemon=True)
+    thread.start()
+    thread.join(2 * RAISED_LINGER_S)
 
 
 def play_references(scenarios: Sequence[Scenario], folders: Sequence[Path]) -> list[dict[str, Any]]:

@@ -9,11 +9,15 @@ elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from torch import nn
+from torch.optim import Optimizer
 
+from ddp_core.driver import Driver
 from verifier.journal import Journal
+from verifier.run.update_rule import makes_its_own
 from verifier.scenario import DECAY, SGD_MOMENTUM, SLOWER, Scenario
 
 OWN = "the optimizer is one of the strategy's own making, without groups: it was not asked for any"
@@ -30,6 +34,21 @@ def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> li
         {"params": decaying, "weight_decay": DECAY},
         {"params": rest, "lr": scenario.lr * SLOWER, "weight_decay": 0.0, **shorter},
     ]
+
+
+def optimizer_of(
+    driver: Driver, scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]], cls: type[Optimizer], options: Any
+) -> Optimizer:
+    """The optimizer that ``driver`` makes for ``named``.
+
+    Where the scenario says so, parameters come as ``model.parameters()`` does: to be gone through once.
+    Who says that this will not do, with a TypeError, gets a list; so does a stranger's ``Driver``, as is documented.
+    """
+    asked = grouped(scenario, named)
+    if scenario.parameters_once and not makes_its_own(driver):
+        with suppress(TypeError):
+            return driver.make_optimizer(cls, iter(asked), **options)  # type: ignore[arg-type]
+    return driver.make_optimizer(cls, asked, **options)
 
 
 def tell(journal: Journal, scenario: Scenario, optimizer: Any, *, own: bool) -> None:

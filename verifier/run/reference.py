@@ -22,6 +22,7 @@ from verifier.journal import Journal, digest
 from verifier.lines import TURNED
 from verifier.run.evaluating import evaluate_alone
 from verifier.run.grouping import grouped
+from verifier.run.streams import seed_streams, seed_torch
 from verifier.scenario import Scenario
 from verifier.scheduling import reschedule, reschedule_others
 from verifier.tags import TagBook
@@ -200,18 +201,6 @@ def attach_tags(scenario: Scenario, model: nn.Module, rank: int | None) -> Tags:
 def casting(scenario: Scenario) -> AbstractContextManager[None]:
     """What a loop puts around a forward: autocast, where the scenario asks for it. Backward runs outside of it."""
     return torch.autocast(scenario.device, torch.bfloat16) if scenario.autocast else nullcontext()
-
-
-def seed_streams(scenario: Scenario, rank: int) -> None:
-    """Give this rank random numbers of its own: replicas that draw the same dropout train on less than they seem to."""
-    seed_torch(scenario.seed * 1009 + 7 * rank + 11)
-
-
-def seed_torch(seed: int) -> None:
-    """As ``torch.manual_seed``, which takes a millisecond to keep a stack trace for devices that are not there."""
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_available():
-        torch.cuda.manual_seed_all(seed)
 
 
 def describe(journal: Journal, model: nn.Module, workload: Workload) -> list[str]:

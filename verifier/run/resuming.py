@@ -33,7 +33,7 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
     try:
         subject.journal.note("saved_under_way", subject.observer.on_their_way())
         saved = driver.state_dict() or {}
-        subject.journal.note("saved_names", list(saved))
+        subject.journal.note("saved_names", names_in(saved))
         bare = [name for name, _ in [*subject.model.named_parameters(), *subject.model.named_buffers()]]
         subject.journal.note("bare_names", bare)
         transient = sorted(set(bare) - set(subject.model.state_dict()))  # buffers with persistent=False
@@ -60,6 +60,17 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
                 subject.store.compare_set(f"saved/{what}", "", "")  # only where there is nothing yet
         raise StrategyError.of(f"when the run was saved and resumed after step {step}", error) from error
     return True
+
+
+def names_in(saved: Mapping[Any, Any]) -> list[str]:
+    """All names under which ``saved`` has something, those of dictionaries inside it as well: ``model.0.weight``."""
+    inner = [
+        f"{name}.{of_inner}"
+        for name, value in saved.items()
+        if isinstance(value, Mapping)
+        for of_inner in names_in(value)
+    ]
+    return [*map(str, saved), *inner]
 
 
 def _saved(subject: Subject, what: str, state: Any) -> Any:

@@ -1,7 +1,13 @@
-"""Float32: the dtype that most people train in, held to the rounding of a mean over ranks and no more; three steps."""
+"""Float32: the dtype that most people train in, held to the rounding of a mean over ranks and no more; three steps.
+
+The optimizer is handed what ``model.parameters()`` is, a generator: who goes through it twice finds nothing the second
+time.
+"""
 
 from __future__ import annotations
 
 from verifier.situation import Situation
 
-SITUATION = Situation(since="standard", workload="layers", fields={"num_steps": 3, "small_buckets": True})
+SITUATION = Situation(
+    since="standard", workload="layers", fields={"num_steps": 3, "small_buckets": True, "parameters_once": True}
+)

@@ -1,0 +1,47 @@
+"""Gated: experts that run on every rank, and whose gate is shut for all samples of one: a gradient of zeros, not None.
+
+As where experts are weighed, a loss is masked, or a ReLU is dead. Every rank uses every parameter, so nobody has to
+claim anything; who skips what is all zeros has skipped it on one rank alone. Experts are of one size: what is added up
+then may be two of them. In exact arithmetic, in float32.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from verifier.workload import Workload
+
+
+class GatedModel(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(6, 5) for _ in range(3))
+        self.outlet = nn.Linear(5, 3, bias=False)
+        for parameter in self.parameters():
+            with torch.no_grad():
+                parameter.copy_(torch.randint(-2, 3, parameter.shape) / 2)
+
+    def forward(self, x: torch.Tensor, shut: torch.Tensor) -> torch.Tensor:
+        gates = [(shut != number).unsqueeze(1) for number in range(len(self.experts))]
+        return self.outlet(sum(expert(x) * gate for expert, gate in zip(self.experts, gates, strict=True)))
+
+
+class Gated(Workload):
+    exact = True
+
+    def model(self, rank: int | None) -> nn.Module:
+        return GatedModel()
+
+    def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+        rows = self.scenario.samples_per_step
+        inputs = torch.randint(-2, 3, (rows, 6), generator=generator).float()
+        targets = torch.randint(-2, 3, (rows, 3), generator=generator).float()
+        rank = torch.arange(rows) // (rows // self.scenario.world_size)
+        return inputs, rank % 3, targets
+
+    def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (output * target).sum() * self.scenario.world_size / len(target)
+
+
+WORKLOAD = Gated
