@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
 
+from ddp_core.driver import Driver
+from ddp_core.drivers.engine import EngineDriver
 from ddp_core.methods import CalledByLoop, first_of, that_a_loop_may_call
 from ddp_core.recognition import recognise
 from tests.conftest import ROOT
@@ -281,3 +285,38 @@ def test_names_and_arguments():
     assert first_of(Owner(), ["reduce_grads"], 1) == "reduce_grads"
     assert set(that_a_loop_may_call(Owner())) == {"sync_gradients", "reduce_grads", "finish_up"}
     assert recognise(Owner()).style == "explicit"
+
+
+def test_a_switch_keeps_a_backward_from_synchronising():
+    """torch's ``fully_shard`` and ``replicate`` have no ``no_sync()``; what is switched off comes on again."""
+
+    class Switched(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.asked = []
+
+        def set_requires_gradient_sync(self, on):
+            self.asked.append(on)
+
+    wrapped = Switched()
+    driver = Driver(wrapped, wrapped)
+    assert driver.has_no_sync
+    with pytest.raises(KeyError), driver.no_sync():
+        raise KeyError
+    assert wrapped.asked == [False, True]
+
+
+@pytest.mark.parametrize(("own", "called"), [(True, ["engine"]), (False, ["optimizer"])])
+def test_an_engines_own_zero_grad_is_called(own, called):
+    cleared = []
+
+    class Engine(nn.Module):
+        def backward(self, loss): ...
+        def step(self): ...
+
+    if own:
+        Engine.zero_grad = lambda self: cleared.append("engine")
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+    optimizer.zero_grad = lambda set_to_none=True: cleared.append("optimizer")
+    EngineDriver(Engine(), nn.Linear(1, 1)).zero_grad(optimizer)
+    assert cleared == called
