@@ -1,6 +1,7 @@
 """Fully sharded: torch's ``fully_shard`` (FSDP2), whose parameters and gradients are DTensors.
 
-Driven like a native wrapper, but for accumulation: there is no ``no_sync()``, but a switch that stays where it is put.
+Driven like a native wrapper; a style of its own because reports say what was driven. What holds a gradient back is the
+switch that every driver knows.
 """
 
 from __future__ import annotations

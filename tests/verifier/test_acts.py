@@ -199,4 +199,15 @@ def test_who_raises_stays_until_all_have_raised():
 
 
 def test_nobody_waits_for_ever_for_others_to_raise():
-    acts.stay_until_all_have_raised(dist.HashStore(), 2)
+    """Not even where another thread, which waits for a peer that is gone, holds the store."""
+    let_go, asked = threading.Event(), threading.Event()
+
+    class Held:
+        def add(self, key, amount):
+            asked.set()
+            let_go.wait()
+
+    acts.stay_until_all_have_raised(Held(), 2)
+    assert asked.is_set()
+    assert not let_go.is_set()
+    let_go.set()

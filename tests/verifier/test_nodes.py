@@ -54,4 +54,6 @@ def test_the_remedy_says_what_one_node_hides(lockstep):
 
 def test_what_is_wrong_on_one_node_as_well_has_its_own_remedy(lockstep):
     report = verify(lockstep, "tests/specimens/rank_zero_broadcasts.py")
-    assert not any(meant for _, meant in hints(report, "LS201"))
+    found = hints(report, "LS201")
+    assert found
+    assert not any(meant for _, meant in found)

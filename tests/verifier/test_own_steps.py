@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
+
+from verifier.judge.inside_step import before_its_own_step
+from verifier.recording import EARLIER
 
 HEAD = """
 import torch, torch.distributed as dist
@@ -146,3 +152,14 @@ def test_a_tensor_that_rests_while_nothing_can_be_compared_is_unknown(verify):
     assert (report.verdict, "norm.weight moved in none of" in _why(report, "LS202")) == ("unknown", True), (
         report.summary
     )
+
+
+@pytest.mark.parametrize(("factor", "a_rule"), [(0.500377, True), (0.5 * (1 + 1e-9), True), (0.5, False), (2.0, False)])
+def test_a_rules_own_factor_is_no_world_size_because_it_is_near(factor, a_rule):
+    """A trust ratio came to 0.500377 once, on two ranks."""
+    before = np.linspace(-1.0, 1.0, 7)
+    held = {EARLIER: before, "gradient": before * factor}
+    tensors = {(what, 0, "w"): SimpleNamespace(values=values, dtype="float64") for what, values in held.items()}
+    rank = SimpleNamespace(tensors=tensors, tensor=lambda *place: tensors.get(place), notes={"own_rule": "SGD"})
+    recording = SimpleNamespace(ranks=[rank], scenario=SimpleNamespace(world_size=2))
+    assert (before_its_own_step(recording, rank, 0, "w") is not None) == a_rule

@@ -9,7 +9,7 @@ import numpy as np
 
 from verifier.judge.comparison import Difference
 from verifier.judge.diagnosis import diagnose
-from verifier.judge.evidence import GradientEvidence
+from verifier.judge.evidence import Cause, GradientEvidence
 from verifier.judge.packing import elsewhere, partners
 from verifier.recording import RankRecording, Recording
 from verifier.verdict import Failure
@@ -36,33 +36,8 @@ def wrong_gradient(
     difference: Difference,
 ) -> Failure:
     """What is said of a gradient that is not the single process's: where, and why as far as a pattern tells."""
-    cause = diagnose(_evidence(recording, rank, step, name, observed, expected, difference))
-    return Failure(
-        scenario=recording.scenario.name,
-        step=step,
-        rank=rank.rank,
-        parameter=name,
-        index=list(difference.index),
-        expected=repr(difference.expected),
-        observed=repr(difference.observed),
-        cause=cause.name if cause else None,
-        confidence=cause.confidence if cause else 0.0,
-        explanation=cause.explanation if cause else "the gradient is not that of the large batch; no pattern fits",
-        hint=cause.hint if cause else None,
-    )
-
-
-def _evidence(
-    recording: Recording,
-    rank: RankRecording,
-    step: int,
-    name: str,
-    observed: np.ndarray,
-    expected: np.ndarray,
-    difference: Difference,
-) -> GradientEvidence:
     scenario = recording.scenario
-    return GradientEvidence(
+    evidence = GradientEvidence(
         observed=observed,
         expected=expected,
         world_size=scenario.world_size,
@@ -74,7 +49,7 @@ def _evidence(
         local=local_gradients(recording, step, name),
         first=local_gradients(recording, step, name, "first_gradient"),
         last=local_gradients(recording, step, name, "last_gradient"),
-        dropped=step == recording.scenario.drop_before,
+        dropped=step == scenario.drop_before,
         previous=_values(rank, "gradient", step - 1, name),
         weight=_values(rank, "weight", step - 1, name),
         neighbours=_neighbours(recording, step, name, expected.shape),
@@ -82,6 +57,25 @@ def _evidence(
         elsewhere=elsewhere(recording, name, observed),
         held=_held(recording, step, name),
         agreed=_agreed(recording, step, name),
+    )
+    return _failure(evidence, diagnose(evidence), scenario.name, step, name, difference)
+
+
+def _failure(
+    e: GradientEvidence, cause: Cause | None, scenario: str, step: int, name: str, difference: Difference
+) -> Failure:
+    return Failure(
+        scenario=scenario,
+        step=step,
+        rank=e.rank,
+        parameter=name,
+        index=list(difference.index),
+        expected=repr(difference.expected),
+        observed=repr(difference.observed),
+        cause=cause.name if cause else None,
+        confidence=cause.confidence if cause else 0.0,
+        explanation=cause.explanation if cause else "the gradient is not that of the large batch; no pattern fits",
+        hint=cause.hint if cause else None,
     )
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from verifier.judge.comparison import UNIT_ROUNDOFF
 from verifier.recording import EARLIER, RankRecording, Recording
 
+ROUNDINGS = 4  # 1 / W, the product with it, and as many again: a rule's own factor is that near to 1 / W by no accident
 SHOWN_ALONE = "shown_alone"  # a note that judging makes: in some scenario, one rank shows where the own rule leads
 CHANGED_INSIDE = "step() changes gradients, by a rule of the strategy's own that could not be compared with one rank's"
 
@@ -26,7 +28,8 @@ def before_its_own_step(recording: Recording, rank: RankRecording, step: int, na
     before, after, times = earlier.values, rank.tensors["gradient", step, name].values, recording.scenario.world_size
     if after is None or after.shape != before.shape or times == 1:
         return before
-    by_ranks = np.allclose(after * times, before, rtol=1e-3), np.allclose(after, before * times, rtol=1e-3)
+    few = ROUNDINGS * UNIT_ROUNDOFF.get(earlier.dtype, UNIT_ROUNDOFF["float64"])
+    by_ranks = (np.allclose(a * times, b, rtol=few, atol=0.0) for a, b in ((after, before), (before, after)))
     return None if any(by_ranks) else before
 
 
