@@ -16,8 +16,8 @@ from typing import Any
 
 from verifier import lines
 from verifier.files import write_atomically
-from verifier.judge.alone import FOLDER, scenario_alone
-from verifier.judge.own_rule import is_summed, may_matter, needs_one_rank
+from verifier.judge.alone import FOLDER, scenario_alone, scenarios_nudged
+from verifier.judge.own_rule import depends_on_roundings, is_summed, may_matter, needs_one_rank
 from verifier.launcher import Launcher, place_of
 from verifier.recording import Recording
 from verifier.scenario import Scenario
@@ -87,6 +87,15 @@ class Performance:
             ended = self._launcher.run(alone, folder, min(left, scenario.timeout_s))
             if ended.get("lost") or _hung(ended):  # the next would hang as well
                 return
+            if depends_on_roundings(Recording.load(folder.parent)):
+                self._run_nudged(scenario, folder.parent)
+
+    def _run_nudged(self, scenario: Scenario, folder: Path) -> None:
+        self._tell(f"{scenario.name} on one rank twice more, to measure what its update rule makes of roundings")
+        for name, nudged in scenarios_nudged(scenario).items():
+            if (left := self._deadline - time.monotonic()) > 0:
+                nudged.save(folder / name)
+                self._launcher.run(nudged, folder / name, min(left, scenario.timeout_s))
 
     def _load_nothing(self, scenario: Scenario, folder: Path) -> bool:
         """Once more, in which ranks that saved nothing load that; kept if it comes to its end, which is returned."""

@@ -2,14 +2,14 @@
 
 A rank writes two files: ``journal.jsonl``, one event a line, each line written *before* the thing it tells of
 is tried, so that a rank that dies leaves everything up to its last act; and ``blobs.bin``, the bytes of tensors,
-which journal lines point into. Reading needs numpy and no torch: a recording made on eight GPUs is judged on a
-laptop.
+which journal lines point into. Reading needs numpy and no torch: what eight GPUs recorded is judged on a laptop.
 
     scenario.json
     launch.json                      how each process ended, with the stacks of those that hung
     subject/rank0/journal.jsonl      ... one folder per rank
     reference/rank0/journal.jsonl    the single process on the large batch
     alone/                           the strategy on one rank, where its update rule is its own: a recording by itself
+    nudged_more/, nudged_less/       the same where that differs: with a little added to gradients, and taken off
 """
 
 from __future__ import annotations
@@ -176,6 +176,7 @@ class Recording:
     reference: RankRecording | None
     launch: dict[str, Any]
     alone: Recording | None = None  # one rank by itself that took everybody's samples
+    nudged: Sequence[Recording] = ()  # and the same with a little added to its gradients, and taken off
 
     @classmethod
     def load(cls, folder: Path) -> Recording:
@@ -186,14 +187,13 @@ class Recording:
         scenario = Scenario.load(folder)
         ranks = [_read_rank(folder / "subject" / f"rank{r}", r) for r in range(scenario.world_size)]
         sharding.assemble(ranks)
-        reference_folder = folder / "reference" / "rank0"
-        reference = _read_rank(reference_folder, 0) if reference_folder.exists() else None
+        reference = next((_read_rank(path, 0) for path in folder.glob("reference/rank0")), None)
         if ranks[0].notes.get("contract", {}).get("sharded"):
             sharding.assemble_by_hand(ranks, reference, ranks[0].notes.get("parameters", []))
-        launch_file = folder / "launch.json"
-        launch = read_model(_Launch, launch_file).model_dump() if launch_file.exists() else {}
-        alone = cls.load(folder / "alone") if (folder / "alone" / "scenario.json").exists() else None
-        return cls(scenario, ranks, reference, launch, alone)
+        launch = next((read_model(_Launch, path).model_dump() for path in folder.glob("launch.json")), {})
+        alone = next((cls.load(path.parent) for path in folder.glob("alone/scenario.json")), None)
+        nudged = [cls.load(path.parent) for path in sorted(folder.glob("nudged_*/scenario.json"))]
+        return cls(scenario, ranks, reference, launch, alone, nudged)
 
     @property
     def complete(self) -> bool:

@@ -83,6 +83,7 @@ class Scenario(BaseModel):
     same_start: bool = Field(True, description="replicas are built equal; false: each rank draws its own weights")
     uneven: bool = Field(False, description="odd ranks have one step more; all train inside the wrapper's join()")
     alone_for: int | None = Field(None, ge=1, description="one rank by itself takes the samples of this many ranks")
+    nudge: float = Field(0.0, description="this is added to every element of that rank's gradients")
     loss_times: int = Field(1, ge=1, description="the loss is multiplied by this, where that rank stands for a sum")
     overflow: bool = Field(False, description="in the first step a gradient is infinite on the last rank")
     infinite_loss: bool = Field(False, description="the last rank's loss is infinite, by a constant: no gradient is")

@@ -28,6 +28,7 @@ from verifier.run.evaluating import evaluate, stay_in_evaluation_mode
 from verifier.run.late_weights import LateWeights
 from verifier.run.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
 from verifier.run.loss_scale import LossScale
+from verifier.run.nudging import nudge
 from verifier.run.overflow import finite_everywhere, overflow
 from verifier.run.reference import attach_tags, casting, describe
 from verifier.run.resuming import resume
@@ -56,6 +57,7 @@ class Subject:
         self.tags = attach_tags(scenario, self.model, rank) if scenario.tagged else None
         last = rank == scenario.world_size - 1
         self.arrived = overflow(self.model, now=lambda: last and observer.step == 0) if scenario.overflow else None
+        nudge(self.model, scenario.nudge)
         self.frozen_names = describe(journal, self.model, self.workload)
         self.workload.begin(self.model)
         if not scenario.same_start:

@@ -6,12 +6,14 @@ None of these steps is a single process's with SGD, and the honest ones must pas
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from tests.conftest import ROOT
 from verifier.engine import judge
-from verifier.judge.alone import off_by
+from verifier.judge.alone import _nearest, off_by
 
 HEAD = """
 import torch, torch.distributed as dist
@@ -204,6 +206,28 @@ def test_movement_is_compared_as_a_whole():
     assert off_by(np.full(1000, np.nan), wanted, start) == np.inf
     assert off_by(np.ones(999), wanted, start) == np.inf
     assert off_by(np.full(4, 2.0), np.full(4, 1.0), np.full(4, 1.0)) > 1e6  # moved where nothing should
+
+
+def test_what_lies_between_two_nudges_is_no_mistake_and_what_lies_beyond_them_is():
+    """The second element's gradient is a rounding, whose sign is taken: it goes either way."""
+
+    def alone(*values):
+        weight = SimpleNamespace(values=np.array(values))
+        return SimpleNamespace(ranks=[SimpleNamespace(completed=True, tensor=lambda *place: weight)])
+
+    recording = SimpleNamespace(nudged=[alone(1.0, 1.0), alone(1.0, -1.0)])
+    wanted, start = np.array([1.0, 1.0]), np.zeros(2)
+    for observed, off in (([1.0, -1.0], 0), ([1.0, -2.0], 0.7), ([-1.0, 1.0], 1.4)):
+        nearest = _nearest(recording, 0, "w", np.array(observed), wanted)
+        assert off_by(np.array(observed), nearest, start) == pytest.approx(off, abs=0.1)
+    recording.nudged = recording.nudged[:1]  # one that did not come to its end tells nothing
+    assert _nearest(recording, 0, "w", np.array([1.0, -1.0]), wanted) is wanted
+
+
+def test_a_sign_that_only_roundings_have_is_no_mistake(lockstep):
+    """With this seed a bias has in `groups` a gradient of 1e-17, of one sign on two ranks, and of the other on one."""
+    path = str(ROOT / "tests/controls/own_update_rule.py:OwnRule")
+    lockstep.verify(path, world_size=2, profile="standard", workloads=("exact",), seed=681).assert_pass()
 
 
 SUMS = """

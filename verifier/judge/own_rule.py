@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from verifier.judge.alone import NEVER_MOVES, has_own_rule, moves
+from verifier.judge.alone import NEVER_MOVES, compare_with_alone, has_own_rule, moves
 from verifier.judge.arithmetic import contract_of, is_exact, is_wide
 from verifier.judge.equivalence import blocked_reference
 from verifier.judge.inside_step import SHOWN_ALONE
@@ -115,6 +115,13 @@ def may_matter(scenario: Scenario) -> bool:
     if scenario.tagged or scenario.uneven or not scenario.same_start or scenario.alone_for is not None:
         return False
     return scenario.judged_by is None or not READ_BY.isdisjoint(scenario.judged_by)
+
+
+def depends_on_roundings(recording: Recording) -> bool:
+    """Is what one rank comes to by an own rule not what all come to? Then it may be for a rounding."""
+    if recording.alone is None or not recording.alone.complete or not has_own_rule(settle(recording)):
+        return False
+    return bool(compare_with_alone(recording, range(recording.scenario.num_steps)).failures)
 
 
 def is_summed(recording: Recording) -> bool:

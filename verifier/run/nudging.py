@@ -1,0 +1,21 @@
+"""A very little is added to every gradient of one rank alone: what an update rule makes of roundings is to be measured.
+
+Special here: what is added is one number, far above roundings of float64. An element that is nothing but roundings, or
+a momentum that cancels, then has its sign.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+def nudge(model: nn.Module, by: float) -> None:
+    """Add ``by`` to every element of every gradient that ``model`` gets, before anything of a strategy's sees it."""
+
+    def nudged(gradient: torch.Tensor) -> torch.Tensor:
+        return gradient if gradient.is_sparse else gradient + by
+
+    for parameter in model.parameters() if by else ():
+        if parameter.requires_grad:
+            parameter.register_hook(nudged)
