@@ -1,0 +1,16 @@
+"""Later steps: twelve, because not every strategy does the same from its first step to its last.
+
+Hooks that compress after a warm-up, averaging that becomes rare, and whatever happens "every ten steps" are all
+right in the three or four steps of other situations.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="llama",
+    samples_per_micro_batch=1,
+    fields={"num_steps": 12, "keep_steps": 12, "small_buckets": True, "needs": ("float64",)},
+)
