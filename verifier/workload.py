@@ -17,6 +17,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from verifier import catalogue
 from verifier.scenario import ADAMW_LR, SGD_LR, SGD_MOMENTUM, Scenario
+from verifier.uncompiled import uncompiled
 
 Watcher = Callable[[str, torch.Tensor], None]
 
@@ -111,6 +112,7 @@ def entering(kind: type[nn.Module], told: Callable[[], None]) -> Iterator[None]:
     """While inside, ``told()`` is called once, when a module of class ``kind``, the bare model's, begins a forward."""
     waiting = [told]
 
+    @uncompiled
     def begin(module: nn.Module, inputs: Any) -> None:
         if isinstance(module, kind) and waiting:
             waiting.pop()()
@@ -137,12 +139,14 @@ _watcher: Watcher | None = None
 _leaving: Watcher | None = None
 
 
+@uncompiled
 def saw(name: str, buffer: torch.Tensor) -> None:
     """Called by models at the start of a forward, for each buffer that has to be equal on all ranks."""
     if _watcher is not None:
         _watcher(name, buffer)
 
 
+@uncompiled
 def left(name: str, buffer: torch.Tensor) -> None:
     """Called by models at the end of a forward, for each buffer that it may have changed."""
     if _leaving is not None:

@@ -23,6 +23,7 @@ from torch.distributed import ProcessGroup, ReduceOp, Work
 from verifier.errors import OurFault
 from verifier.observe.exchanges import EXCHANGES
 from verifier.observe.observer import Call, Observer
+from verifier.uncompiled import uncompiled
 
 _observers: list[Observer] = []  # of this process: one, or none yet
 _libraries: list[torch.library.Library] = []  # a registration lives as long as its library object
@@ -168,6 +169,7 @@ def _kernel(name: str, operator: Operator, schema: Any) -> Callable[..., Any]:
     names = [argument.name for argument in schema.arguments]
     returns_tensors, returns_work = len(schema.returns) == 2, len(schema.returns) > 0
 
+    @uncompiled
     def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
         below = keys.remove(_OURS)
         # A compiler or a fake tensor asks for shapes: nothing is sent.
@@ -249,11 +251,13 @@ def _watch_batches() -> None:
     """NCCL launches what is called between these two as one, and only the end has a Work that can be waited for."""
     start, end = ProcessGroup._start_coalescing, ProcessGroup._end_coalescing
 
+    @uncompiled
     def started(group: ProcessGroup, device: torch.device) -> None:
         start(group, device)  # raises for a backend that has no such thing
         for observer in _observers:
             observer.start_batch(group)
 
+    @uncompiled
     def ended(group: ProcessGroup, device: torch.device) -> Work:
         work = end(group, device)
         for observer in _observers:

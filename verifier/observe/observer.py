@@ -25,9 +25,10 @@ from torch.distributed import ProcessGroup, Work, distributed_c10d
 
 from verifier.errors import OurFault
 from verifier.journal import Journal, dtype_name, tensor_bytes
+from verifier.observe.cargo import Cargo
 from verifier.observe.delay import Delay
 from verifier.observe.poison import POISON_FLOAT32, POISON_FLOAT64
-from verifier.observe.works import BatchWork, Cargo, ObservedWork
+from verifier.observe.works import BatchWork, ObservedWork
 from verifier.recording import REDUCTIONS
 
 PATIENCE_S = 5.0  # with a transport that moves what the verifier wants to look at

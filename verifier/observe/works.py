@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import torch
 from torch.distributed import Work
 
-from verifier.observe import poison
+from verifier.observe.cargo import Cargo
+from verifier.uncompiled import uncompiled
 
 
 class Watcher(Protocol):
@@ -25,81 +26,6 @@ class Watcher(Protocol):
 
     def landed(self, seq: int, *, spent_s: float, **how: Any) -> None: ...
     def waiting_for(self, label: str) -> AbstractContextManager[None]: ...
-
-
-class Cargo:
-    """The tensors of one collective: the caller's, the shadows that the transport works on, and what must stay."""
-
-    def __init__(
-        self,
-        inputs: Sequence[torch.Tensor],
-        outputs: Sequence[torch.Tensor],
-        *,
-        poisoned: bool,
-        results: list[torch.Tensor] | None = None,
-    ) -> None:
-        self.outputs = list(outputs)
-        self.results = self.outputs if results is None else results
-        self.shadows = [_shadow(t) if poisoned else t for t in outputs]
-        self.inputs = list(inputs)  # as the transport is to read them
-        self._watched: list[tuple[torch.Tensor, int]] = []
-        self._spoilt: list[tuple[torch.Tensor, torch.Tensor, int]] = []
-        hidden = [mine for mine, shadow in zip(self.outputs, self.shadows, strict=True) if mine is not shadow]
-        for place, tensor in enumerate(inputs if poisoned else ()):
-            if poison.overlaps(tensor, hidden):  # in place (a slice of the output): read before it is poisoned
-                self.inputs[place] = tensor.clone()
-            elif (was := poison.digest(tensor)) is not None:
-                self._watched.append((tensor, was))
-
-    def spoil(self) -> None:
-        """Poison the caller's outputs; once the transport has what it needs."""
-        for mine, shadow in zip(self.outputs, self.shadows, strict=True):
-            if mine is not shadow and poison.spoil(mine):
-                self._spoilt.append((mine, shadow, _version(mine)))
-
-    def writes_to(self, tensor: torch.Tensor) -> bool:
-        return poison.overlaps(tensor, self.outputs)
-
-    @contextmanager
-    def come_down(self) -> Iterator[None]:
-        """While inside, the caller's tensors hold the results; afterwards what they held before."""
-        hidden = [pair for pair in zip(self.outputs, self.shadows, strict=True) if pair[0] is not pair[1]]
-        held = [mine.detach().clone() for mine, _ in hidden]
-        for mine, shadow in hidden:
-            mine.data.copy_(shadow)
-        yield
-        for (mine, _), before in zip(hidden, held, strict=True):
-            mine.data.copy_(before)
-
-    def unload(self) -> str | None:
-        """Give the caller the results. Returns what was written to in flight: "output", "input" or nothing."""
-        written = "input" if any(poison.digest(tensor) != was for tensor, was in self._watched) else None
-        # What is there already may have been brought by a twin: tied weights are in a state_dict() twice.
-        if any(_touched(mine, version) and not torch.equal(mine, shadow) for mine, shadow, version in self._spoilt):
-            written = "output"
-        for mine, shadow in zip(self.outputs, self.shadows, strict=True):
-            if mine is not shadow:
-                mine.data.copy_(shadow)
-        self.shadows, self.inputs = self.outputs, []  # shadows are a copy of the gradients each
-        self._watched, self._spoilt = [], []
-        return written
-
-
-def _shadow(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy laid out alike, for the transport; the tensor itself where there is none, so that errors stay theirs."""
-    if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
-        return tensor
-    copy = tensor.detach().clone(memory_format=torch.preserve_format)
-    return copy if copy.stride() == tensor.stride() or tensor.is_contiguous() else tensor
-
-
-def _touched(tensor: torch.Tensor, version: int) -> bool:
-    """On an accelerator, looking means waiting for the device: only if torch itself has counted a write."""
-    return (tensor.device.type == "cpu" or _version(tensor) != version) and not poison.is_spoilt(tensor)
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
 
 
 class ObservedWork(Work):
@@ -117,15 +43,19 @@ class ObservedWork(Work):
         self.has_landed = self.moves = False  # moves: by other than a reduction
         self._how = ""
 
+    @uncompiled
     def wait(self, timeout: timedelta | None = None) -> bool:
         return self._wait(lambda: self._inner.wait() if timeout is None else self._inner.wait(timeout))
 
+    @uncompiled
     def block_current_stream(self) -> None:
         self._wait(lambda: self._inner.block_current_stream())
 
+    @uncompiled
     def synchronize(self) -> None:
         self.wait()
 
+    @uncompiled
     def is_completed(self) -> bool:
         """Polling is a legal way to learn that the result is there, so it lands the result, too."""
         if not (self.has_landed or self._transported()) or (self._held_s() > 0 and not self.has_landed):
@@ -133,30 +63,38 @@ class ObservedWork(Work):
         self.land("polled")
         return True
 
+    @uncompiled
     def is_success(self) -> bool:
         return self._inner is None or bool(self._inner.is_success())
 
+    @uncompiled
     def exception(self) -> Any:
         return None if self._inner is None else self._inner.exception()
 
+    @uncompiled
     def result(self) -> list[torch.Tensor]:
         self.wait()
         return self._cargo.results
 
+    @uncompiled
     def source_rank(self) -> int:
         return int(self._inner._source_rank())
 
     _source_rank = source_rank
 
+    @uncompiled
     def _get_op_type(self) -> Any:
         return self._inner._get_op_type()
 
+    @uncompiled
     def _get_duration(self) -> float:
         return float(self._inner._get_duration())
 
+    @uncompiled
     def get_future_result(self) -> torch.futures.Future:
         return self._inner.get_future_result()
 
+    @uncompiled
     def get_future(self) -> torch.futures.Future:
         """What torch's C++ reducer waits for. Lands when the transport is done, on the transport's thread."""
         if self._future is None:
@@ -272,6 +210,7 @@ class BatchWork(Work):
         super().__init__()
         self._inner, self._works = inner, list(works)
 
+    @uncompiled
     def wait(self, timeout: timedelta | None = None) -> bool:
         done = True
         if self._inner is not None:
@@ -279,25 +218,31 @@ class BatchWork(Work):
         self._land("waited")
         return done
 
+    @uncompiled
     def is_completed(self) -> bool:
         done = self._inner is None or bool(self._inner.is_completed())
         if done:
             self._land("polled")
         return done
 
+    @uncompiled
     def synchronize(self) -> None:
         self.wait()
 
+    @uncompiled
     def is_success(self) -> bool:
         return self._inner is None or bool(self._inner.is_success())
 
+    @uncompiled
     def exception(self) -> Any:
         return None if self._inner is None else self._inner.exception()
 
+    @uncompiled
     def block_current_stream(self) -> None:
         self._inner.block_current_stream()
         self._land("waited")
 
+    @uncompiled
     def get_future(self) -> torch.futures.Future:
         return self._inner.get_future().then(self._landed)
 

@@ -18,6 +18,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from verifier.journal import Journal
 from verifier.run.loading import StrategyError
 from verifier.scenario import Scenario
+from verifier.uncompiled import uncompiled
 from verifier.workload import Workload
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def _evaluation_mode(wrapped: Any) -> Iterator[None]:
         return
     met: list[nn.Module] = []
 
+    @uncompiled
     def begin(module: nn.Module, inputs: Any) -> None:
         if module.training:
             met.append(module.eval())

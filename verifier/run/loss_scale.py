@@ -19,6 +19,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from verifier.errors import OurFault
 from verifier.journal import Journal
+from verifier.uncompiled import uncompiled
 
 SAME = 1e-6
 
@@ -43,6 +44,7 @@ class LossScale:
         """While inside, outputs of modules of the bare model's class are kept: of a wrapper's copies, too."""
         self._outputs.clear()
 
+        @uncompiled
         def keep(module: nn.Module, inputs: Any, output: Any) -> None:
             if isinstance(module, kind):
                 self._outputs.append(output)
@@ -69,9 +71,11 @@ class LossScale:
         # After all hooks of the tensor itself, the wrapper's included.
         outputs[0].grad_fn.register_prehook(partial(self._reached_model, expected))
 
+    @uncompiled
     def _reached_loss(self, gradient: torch.Tensor) -> None:
         self._set(float(gradient))
 
+    @uncompiled
     def _reached_model(self, expected: torch.Tensor, gradients: tuple[torch.Tensor | None, ...]) -> None:
         try:
             self._compare(expected, gradients)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from verifier.uncompiled import uncompiled
+
 
 def nudge(model: nn.Module, by: float) -> None:
     """Add ``by`` to every element of every gradient that ``model`` gets, before anything of a strategy's sees it."""
 
+    @uncompiled
     def nudged(gradient: torch.Tensor) -> torch.Tensor:
         return gradient if gradient.is_sparse else gradient + by
 

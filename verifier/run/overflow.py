@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from verifier.journal import digest
+from verifier.uncompiled import uncompiled
 
 if TYPE_CHECKING:
     from verifier.worker import Subject
@@ -26,6 +27,7 @@ def overflow(model: nn.Module, *, now: Callable[[], bool]) -> dict[str, str]:
     arrived: dict[str, str] = {}
     name, largest = max(((n, p) for n, p in model.named_parameters() if p.requires_grad), key=lambda of: of[1].numel())
 
+    @uncompiled
     def replace(gradient: torch.Tensor) -> torch.Tensor:
         if type(gradient) is torch.Tensor and gradient.any():
             arrived[name] = digest(gradient)

@@ -26,6 +26,7 @@ from verifier.run.streams import seed_streams, seed_torch
 from verifier.scenario import Scenario
 from verifier.scheduling import reschedule, reschedule_others
 from verifier.tags import TagBook
+from verifier.uncompiled import uncompiled
 from verifier.workload import Workload
 
 
@@ -179,6 +180,7 @@ class Tags:
         self.arrived: dict[str, str] = {}  # digests of what came last and was replaced, where it was not zero
 
     def attach(self, name: str, parameter: nn.Parameter) -> None:
+        @uncompiled
         def replace(gradient: torch.Tensor) -> torch.Tensor:
             self.num_fired += 1
             if self.rank is not None and type(gradient) is torch.Tensor and gradient.any():

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from verifier.uncompiled import uncompiled
+
 
 @contextmanager
 def looking_again(optimizer: Any, look: Callable[..., None]) -> Iterator[set[int]]:
@@ -24,10 +26,12 @@ def looking_again(optimizer: Any, look: Callable[..., None]) -> Iterator[set[int
     done: set[int] = set()
     begun: set[int] = set()
 
+    @uncompiled
     def begins(inner: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         begun.add(id(inner))
         look(but_for=frozenset(done))
 
+    @uncompiled
     def ended(inner: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         held = [parameter for group in inner.param_groups for parameter in group["params"]]
         done.update(id(parameter) for parameter in held if parameter.grad is not None)  # others it has passed over

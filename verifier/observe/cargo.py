@@ -1,0 +1,89 @@
+"""What one collective carries: the caller's tensors, and the shadows of them that the transport works on.
+
+Special here: the transport never sees the poison, because what it writes are shadows. Inputs are read where they lie,
+unless an output that is about to be poisoned lies there, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from verifier.observe import poison
+
+
+class Cargo:
+    """The tensors of one collective: the caller's, the shadows that the transport works on, and what must stay."""
+
+    def __init__(
+        self,
+        inputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        *,
+        poisoned: bool,
+        results: list[torch.Tensor] | None = None,
+    ) -> None:
+        self.outputs = list(outputs)
+        self.results = self.outputs if results is None else results
+        self.shadows = [_shadow(t) if poisoned else t for t in outputs]
+        self.inputs = list(inputs)  # as the transport is to read them
+        self._watched: list[tuple[torch.Tensor, int]] = []
+        self._spoilt: list[tuple[torch.Tensor, torch.Tensor, int]] = []
+        hidden = [mine for mine, shadow in zip(self.outputs, self.shadows, strict=True) if mine is not shadow]
+        for place, tensor in enumerate(inputs if poisoned else ()):
+            if poison.overlaps(tensor, hidden):  # in place (a slice of the output): read before it is poisoned
+                self.inputs[place] = tensor.clone()
+            elif (was := poison.digest(tensor)) is not None:
+                self._watched.append((tensor, was))
+
+    def spoil(self) -> None:
+        """Poison the caller's outputs; once the transport has what it needs."""
+        for mine, shadow in zip(self.outputs, self.shadows, strict=True):
+            if mine is not shadow and poison.spoil(mine):
+                self._spoilt.append((mine, shadow, _version(mine)))
+
+    def writes_to(self, tensor: torch.Tensor) -> bool:
+        return poison.overlaps(tensor, self.outputs)
+
+    @contextmanager
+    def come_down(self) -> Iterator[None]:
+        """While inside, the caller's tensors hold the results; afterwards what they held before."""
+        hidden = [pair for pair in zip(self.outputs, self.shadows, strict=True) if pair[0] is not pair[1]]
+        held = [mine.detach().clone() for mine, _ in hidden]
+        for mine, shadow in hidden:
+            mine.data.copy_(shadow)
+        yield
+        for (mine, _), before in zip(hidden, held, strict=True):
+            mine.data.copy_(before)
+
+    def unload(self) -> str | None:
+        """Give the caller the results. Returns what was written to in flight: "output", "input" or nothing."""
+        written = "input" if any(poison.digest(tensor) != was for tensor, was in self._watched) else None
+        # What is there already may have been brought by a twin: tied weights are in a state_dict() twice.
+        if any(_touched(mine, version) and not torch.equal(mine, shadow) for mine, shadow, version in self._spoilt):
+            written = "output"
+        for mine, shadow in zip(self.outputs, self.shadows, strict=True):
+            if mine is not shadow:
+                mine.data.copy_(shadow)
+        self.shadows, self.inputs = self.outputs, []  # shadows are a copy of the gradients each
+        self._watched, self._spoilt = [], []
+        return written
+
+
+def _shadow(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy laid out alike, for the transport; the tensor itself where there is none, so that errors stay theirs."""
+    if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
+        return tensor
+    copy = tensor.detach().clone(memory_format=torch.preserve_format)
+    return copy if copy.stride() == tensor.stride() or tensor.is_contiguous() else tensor
+
+
+def _touched(tensor: torch.Tensor, version: int) -> bool:
+    """On an accelerator, looking means waiting for the device: only if torch itself has counted a write."""
+    return (tensor.device.type == "cpu" or _version(tensor) != version) and not poison.is_spoilt(tensor)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
