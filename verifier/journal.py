@@ -17,6 +17,7 @@ import torch
 import xxhash
 
 from verifier.appending import AppendedFile
+from verifier.errors import OurFault
 from verifier.ramps import packed
 
 _T = torch.Tensor
@@ -93,17 +94,34 @@ def local_shard(tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, list[int]
     No collective: the verifier has no traffic of its own among the strategy's.
     """
     if not hasattr(tensor, "device_mesh"):  # asked for in this way, because importing DTensor takes as long as a run
-        return tensor, None
+        return landed(tensor), None
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     assert isinstance(tensor, DTensor)
     _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    return tensor.to_local(), {"shape": list(tensor.shape), "offset": [int(o) for o in offset]}
+    return landed(tensor.to_local()), {"shape": list(tensor.shape), "offset": [int(o) for o in offset]}
+
+
+def landed(tensor: torch.Tensor) -> torch.Tensor:
+    """What a functional collective gives (an AsyncCollectiveTensor) is waited for by its first use: an optimizer's, or
+    ours.
+    """
+    plain: torch.Tensor = tensor.trigger_wait() if hasattr(tensor, "trigger_wait") else tensor
+    return plain
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """The elements of ``tensor`` in row-major order, as bytes on the CPU."""
+    try:
+        return _bytes(landed(tensor))
+    except RuntimeError as error:
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+            raise
+        raise OurFault(f"a tensor of class {type(tensor).__name__} cannot be written down: {error}") from error
+
+
+def _bytes(tensor: torch.Tensor) -> memoryview:
     plain = _to(_detach(tensor), "cpu")
     plain = _reshape(_contiguous(_to_dense(plain) if plain.is_sparse else plain), -1)
     if plain.dtype.is_complex:

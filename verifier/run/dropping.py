@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from verifier.journal import landed
 from verifier.run.loading import StrategyError
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ def drop_batch(subject: Subject, step: int) -> bool:
         if not all(kept.equal(now.detach()) for kept, (_, now) in zip(before, subject.parameters, strict=True)):
             subject.journal.note("not_claimed", MOVED)
             return False
+        for _, parameter in subject.parameters:  # whoever throws a batch away has looked at its gradients
+            if (gradient := driver.gradient(parameter)) is not None:
+                landed(gradient)
         driver.zero_grad(subject.optimizer, set_to_none=scenario.set_to_none)
     except BaseException as error:
         raise StrategyError.of(f"when a batch was dropped before step {step}", error) from error
