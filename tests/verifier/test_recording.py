@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from verifier.errors import OurFault
 from verifier.journal import Journal, tensor_bytes
 from verifier.recording import Recording
 from verifier.request import Builtin
@@ -87,3 +88,31 @@ def test_a_rank_that_wrote_nothing_is_incomplete(folder):
 
 def test_complex_tensors_are_written_as_bytes():
     assert len(tensor_bytes(torch.ones(3, dtype=torch.complex64))) == 24
+
+
+class Opaque(torch.Tensor):
+    """As wrappers of quantised or late values are: it has no memory of its own, and numpy is given nothing of it."""
+
+    @staticmethod
+    def __new__(cls):
+        return torch.Tensor._make_wrapper_subclass(cls, (3,), dtype=torch.float32)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return cls()
+
+
+def test_what_cannot_be_read_is_our_fault_and_no_error_of_theirs():
+    with pytest.raises(OurFault, match="a tensor of class Opaque cannot be written down"):
+        tensor_bytes(Opaque())
+
+
+class Late(Opaque):
+    """Stands for what a functional collective gives: it can be waited for."""
+
+    def trigger_wait(self):
+        return torch.full((3,), 2.0)
+
+
+def test_what_a_functional_collective_gives_is_waited_for():
+    assert bytes(tensor_bytes(Late())) == bytes(tensor_bytes(torch.full((3,), 2.0)))
