@@ -153,7 +153,8 @@ class Subject:
             self.optimizer = grouping.optimizer_of(driver, scenario, self.parameters, cls, options)
         except BaseException as error:
             raise StrategyError.of("while the optimizer was made", error) from error
-        own = self.brought.holds(self.optimizer) or update_rule.makes_its_own(driver)
+        asked = grouping.was_asked(self.optimizer, cls, self.parameters)
+        own = self.brought.holds(self.optimizer) or (update_rule.makes_its_own(driver) and not asked)
         grouping.tell(self.journal, scenario, self.optimizer, own=own)
         update_rule.tell_at_start(self, cls)
 
@@ -205,6 +206,9 @@ class Subject:
 
     def _forwards_first(self, step: int) -> float:
         losses = [self.forward(step, micro) for micro in range(self.scenario.num_micro_batches)]
+        if self.scenario.glance:
+            with torch.no_grad():
+                self.forward(step, 0)
         for micro, loss in enumerate([torch.stack(losses).sum()] if self.scenario.one_backward else losses):
             self.phase("backward", micro)
             self.driver.backward(loss)

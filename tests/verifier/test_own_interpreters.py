@@ -1,6 +1,13 @@
-"""What differs between interpreters and not between forks: seen by ``thorough``, in ranks that are no forks."""
+"""What differs between interpreters and not between forks: seen by ranks that are no forks, if a text shows a set."""
 
 from __future__ import annotations
+
+import pytest
+
+from verifier.naming import parse_strategy
+from verifier.orders import may_be_drawn
+from verifier.request import Builtin, Request, Source
+from verifier.situation import plan
 
 BY_HASH = """
 import torch
@@ -33,3 +40,67 @@ def test_an_order_that_each_interpreter_draws_itself(lockstep, tmp_path):
 
 def test_an_order_that_all_agree_on(lockstep, tmp_path):
     verify(lockstep, tmp_path, "sorted(set(named))").assert_pass()
+
+
+def test_ranks_that_die_of_their_orders_while_they_start(lockstep, tmp_path):
+    """Where replicas start unequal, too: whoever dies or hangs there would else leave nothing but an unknown."""
+    path = tmp_path / "mine.py"
+    path.write_text(BY_HASH.replace("{ORDER}", "(named if comm.rank else reversed(named))").replace("Flat", "Naive"))
+    path.write_text(path.read_text().replace("strategies.flat", "strategies.naive"))
+    report = lockstep.verify(str(path), world_size=2, profile="quick")
+    found = next(check for check in report.checks if check.code == "LS301")
+    assert "different_start" in found.failed_in
+    assert all(failure.cause == "collectives_differ" for failure in found.failures)
+
+
+DRAWN = [
+    "for name in set(names): ...",
+    "for name in frozenset(names): ...",
+    "for name in {n for n in names}: ...",
+    "for name in {first, *others}: ...",
+    "for name in ours.keys() - theirs.keys(): ...",
+    "for p in sorted(parameters, key=id): ...",
+    "for name in sorted(names, key=lambda name: hash(name)): ...",
+    "for name in map(set, names): ...",
+]
+NOT_DRAWN = [
+    "for name in sorted(names): ...",
+    "seen = {id(p): p for p in parameters}",
+    "left = total - len(ours.keys())",
+    "flags = first | second",
+    "x = {}",
+    "CONTRACT = Contract(disclaims={'sparse_gradients', 'branch_order'})",
+    "this is no Python",
+]
+
+
+@pytest.mark.parametrize("line", DRAWN)
+def test_a_text_in_which_an_order_may_be_drawn(line):
+    assert may_be_drawn(Source(files={"helper.py": "", "mine.py": line}, entrypoint="mine:wrap"))
+
+
+@pytest.mark.parametrize("line", NOT_DRAWN)
+def test_a_text_in_which_none_is(line):
+    assert not may_be_drawn(Source(files={"mine.py": line}, entrypoint="mine:wrap"))
+
+
+def test_a_strategy_without_a_text_at_hand(tmp_path):
+    assert not may_be_drawn(Builtin(name="bucketed"))
+    path = tmp_path / "mine.py"
+    path.write_text("def wrap(model): return set(model)")
+    strategy = parse_strategy(str(path))
+    path.unlink()
+    assert not may_be_drawn(strategy)
+
+
+def test_standard_asks_where_a_text_shows_a_set(tmp_path):
+    path = tmp_path / "mine.py"
+    for text, asked in (("set(model)", True), ("sorted(model)", False)):
+        path.write_text(f"def wrap(model): return {text}")
+        situations = {
+            profile: {s.situation for s in plan(Request(strategy=parse_strategy(str(path)), profile=profile))}
+            for profile in ("quick", "standard", "thorough")
+        }
+        assert "own_interpreters" not in situations["quick"]
+        assert ("own_interpreters" in situations["standard"]) is asked
+        assert "own_interpreters" in situations["thorough"]

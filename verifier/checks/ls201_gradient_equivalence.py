@@ -23,11 +23,11 @@ judges them.
 
 Blind to: what happens after the gradient (the optimizer itself, see LS202); parameters whose gradient is zero; in the
 profile quick, whose probes are small, mistakes that need several megabytes; in quick and standard those that need a
-hundred parameters, or interpreters that do not agree on the order of a set; mistakes that need a tensor of more than
-7 MB, or three buckets of 25 MB; mistakes that begin later than a few steps after the start (longer runs keep the
-gradients of their first steps only), in dtypes narrower than float32, and behind norms, after the first; after the
-first step, all of a strategy that declares ``average="sum"`` or updates by a rule of its own (LS202 goes on), and exact
-arithmetic of one that declares ``lossy``.
+hundred parameters, or interpreters that do not agree on the order of a set (standard has such where the text of the
+strategy shows a set); mistakes that need a tensor of more than 8 MB, or three buckets of 25 MB; mistakes that begin
+later than a few steps after the start (longer runs keep the gradients of their first steps only), in dtypes narrower
+than float32, and behind norms, after the first; after the first step, all of a strategy that declares
+``average="sum"`` or updates by a rule of its own (LS202 goes on), and exact arithmetic of one that declares ``lossy``.
 
 Seen in the wild: huggingface/picotron#39 (the hook reduces the parameter, not the gradient);
 volcengine/verl#3332 (micro-batch losses not divided); fairseq#494 (divided twice).

@@ -51,6 +51,16 @@ def optimizer_of(
     return driver.make_optimizer(cls, asked, **options)
 
 
+def was_asked(optimizer: Any, cls: Any, named: Sequence[tuple[str, nn.Parameter]]) -> bool:
+    """Is ``optimizer`` just what the loop asked a stranger's maker for: ``cls``, and over parameters of the model's?
+
+    Then groups that it does not have were lost. Over other tensors (flat shards) they may have no place.
+    """
+    asked = {id(parameter) for _, parameter in named}
+    held = {id(parameter) for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]}
+    return type(optimizer) is cls and held <= asked
+
+
 def tell(journal: Journal, scenario: Scenario, optimizer: Any, *, own: bool) -> None:
     """Note that ``optimizer`` was not asked for groups, where it is the strategy's ``own`` and has none to show."""
     if scenario.groups and own and len(getattr(optimizer, "param_groups", ())) < 2:

@@ -16,7 +16,7 @@ SITUATION = Situation(
     fields={
         "same_start": False,
         "num_micro_batches": 2,
-        "judged_by": ("LS001", "LS002"),
+        "judged_by": ("LS001", "LS002", "LS301"),
         "small_buckets": True,
         "needs": ("odd_parameters", "broadcasts_at_start", "float64"),
     },

@@ -1,8 +1,10 @@
-"""Large: five branches of 7 MB each, in another order on each rank, so that buckets of the usual 25 MB have edges.
+"""Large: five branches of 8 MB each, in another order on each rank, so that buckets of the usual 25 MB have edges.
 
 A bucketed wrapper with a cap of its own puts the small probes into one bucket, where order cannot go wrong. Five times
-7 MB make two buckets, whether they are closed before they would be over 25 MB or as soon as they are. And who does
-otherwise with large tensors than with small ones has no others to do it with: weights are judged here as well.
+8 MB make two buckets, whether they are closed before they would be over 25 MB or as soon as they are. And who does
+otherwise with large tensors than with small ones has no others to do it with: each has more than 2^20 elements, a usual
+size of pieces, and not a whole number of those. Weights are judged here as well. The width is even: an odd one has a
+middle, whose code is the mean of all, and who sends means would seem to send that one element again and again.
 """
 
 from __future__ import annotations
@@ -16,5 +18,5 @@ SITUATION = Situation(
     samples_per_micro_batch=1,
     repeat=False,
     most_ranks=8,
-    fields={"tagged": True, "tags_move_weights": True, "depth": 5, "width": 930, "needs": ("float64",)},
+    fields={"tagged": True, "tags_move_weights": True, "depth": 5, "width": 1026, "needs": ("float64",)},
 )

@@ -1,7 +1,8 @@
-"""Loose forwards: two forwards, whose losses are summed, before the only backward; then one more that none follows.
+"""Loose forwards: two whose losses are summed, one without gradients, the only backward; then one that none follows.
 
-As where two views of a sample are compared, and where a loop drops the loss of a bad batch. Who counts forwards to know
-when the last backward has come is wrong from there on.
+As where two views of a sample are compared, where figures for the log are taken before the backward, and where a loop
+drops the loss of a bad batch. Who counts forwards to know when the last backward has come is wrong from there on, and
+so is who decides in each forward whether the backward synchronises.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ SITUATION = Situation(
         "use_no_sync": False,
         "forwards_first": True,
         "one_backward": True,
+        "glance": True,
         "dropped_before": 1,
         "small_buckets": True,
         "needs": ("loose_forwards", "float64"),

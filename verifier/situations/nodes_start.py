@@ -14,7 +14,7 @@ SITUATION = Situation(
     fields={
         "several_nodes": True,
         "same_start": False,
-        "judged_by": ("LS001", "LS002", "LS101"),
+        "judged_by": ("LS001", "LS002", "LS101", "LS301"),
         "small_buckets": True,
         "needs": ("broadcasts_at_start",),
     },

@@ -2,7 +2,8 @@
 
 Forks agree on what fresh interpreters do not: the order of a set of strings, which is drawn anew in each of them
 (PYTHONHASHSEED). A plan of buckets made by iterating over a set of names is another plan on each rank. Here the draw
-follows the run's seed and the rank, unless PYTHONHASHSEED is set: a verdict does not flip.
+follows the run's seed and the rank, unless PYTHONHASHSEED is set: a verdict does not flip. In ``standard``, too, where
+the strategy's own text has a set, a hash or an order by address in it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from verifier.situation import Situation
 
 SITUATION = Situation(
     since="thorough",
+    since_where_drawn="standard",
     order=80,
     workload="exact",
     repeat=False,

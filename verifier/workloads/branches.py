@@ -12,7 +12,7 @@ Who disclaims ``branch_order`` finds one order on all ranks, in what does not as
 Mostly used with tagged gradients: the numbers of the forward pass do not matter then. Scenarios choose how many
 branches there are and how wide they are: mistakes at the edges of a bucket of 25 MB, or with the hundredth parameter,
 need models of that size. Their weights go up by equal steps, as tags do, and so do the weights after a step by a power
-of two: what is recorded of 35 MB is then some kilobytes (``ramps``).
+of two: what is recorded of 42 MB is then some kilobytes (``ramps``).
 """
 
 from __future__ import annotations

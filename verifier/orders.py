@@ -1,0 +1,57 @@
+"""Does a strategy's text make orders that each interpreter draws itself? Read from the text alone, as ``defined`` does.
+
+Special here: it decides nothing but whether ranks are tried once as interpreters of their own, which costs seconds, in
+``standard`` too. A set of strings has another order in each interpreter, a set of tensors one by addresses; forks of
+one process agree on the first and mostly on the second. What another module makes is not seen: ``thorough`` does not
+ask.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from verifier.request import FromFile, Source, StrategyRef
+
+MAKERS = {"set", "frozenset", "hash"}  # called, or handed on
+OF_SETS = (ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)
+
+
+def may_be_drawn(ref: StrategyRef) -> bool:
+    """Is there a set, a hash or an address in the text of ``ref`` from which an order could come? No text, no."""
+    return any(_draws(node) for text in _texts(ref) for node in _walk(text))
+
+
+def _texts(ref: StrategyRef) -> Iterator[str | bytes]:
+    if isinstance(ref, Source):
+        yield from ref.files.values()
+    elif isinstance(ref, FromFile) and Path(ref.path).is_file():
+        yield Path(ref.path).read_bytes()
+
+
+def _walk(text: str | bytes) -> Iterator[ast.AST]:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    yield from ast.walk(tree)
+
+
+def _draws(node: ast.AST) -> bool:
+    if isinstance(node, ast.Set):  # of constants, it is a table to look things up in: a contract's ``disclaims``, say
+        return not all(isinstance(element, ast.Constant) for element in node.elts)
+    if isinstance(node, ast.SetComp):
+        return True
+    if isinstance(node, ast.BinOp) and isinstance(node.op, OF_SETS):
+        return _is_keys(node.left) or _is_keys(node.right)
+    if isinstance(node, ast.Call):  # id is handed on in sorted(parameters, key=id); id(parameter) is a mere name
+        handed = [*node.args, *(keyword.value for keyword in node.keywords)]
+        names = {value.id for value in (node.func, *handed) if isinstance(value, ast.Name)}
+        by_address = any(isinstance(value, ast.Name) and value.id == "id" for value in handed)
+        return by_address or bool(names & MAKERS)
+    return False
+
+
+def _is_keys(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("keys", "items")
