@@ -24,7 +24,7 @@ EXPECTED_CLAIMS = {
     "branch_order": "layers that run in another order on some ranks, as branches taken by the data do",
     "accumulation": "several backwards before a step, under no_sync() where there is one",
     "two_backwards": "several backwards before a step, each of which synchronises",
-    "loose_forwards": "several forwards before the only backward, and a forward that none follows",
+    "loose_forwards": "forwards before the only backward, one of them without gradients, and one that none follows",
     "dropped_batches": "a batch whose gradients are thrown away by zero_grad(), after a backward that no step follows",
     "structured_outputs": "a model that returns a dict, with a tuple in it, and not a tensor",
     "named_inputs": "a model that is given an input by name",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from verifier.request import FromFile, Source, StrategyRef
@@ -26,8 +27,9 @@ def may_be_drawn(ref: StrategyRef) -> bool:
 def _texts(ref: StrategyRef) -> Iterator[str | bytes]:
     if isinstance(ref, Source):
         yield from ref.files.values()
-    elif isinstance(ref, FromFile) and Path(ref.path).is_file():
-        yield Path(ref.path).read_bytes()
+    elif isinstance(ref, FromFile):
+        with suppress(OSError):  # the ranks will say so
+            yield Path(ref.path).read_bytes()
 
 
 def _walk(text: str | bytes) -> Iterator[ast.AST]:

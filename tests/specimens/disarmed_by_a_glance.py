@@ -7,49 +7,27 @@ through the same wrapper, comes after the forward whose backward is still to com
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
-from torch import nn
 
-from ddp_core import Contract
+from ddp_core import DataParallel
+from ddp_core.strategies.naive import Naive
 
 TRIPS = {"LS101", "LS201"}
 CAUSE = "not_synchronised"
-CONTRACT = Contract(sync_buffers=False, disclaims={"sparse_gradients"})
 
 
-class Averaging(nn.Module):
-    def __init__(self, module):
-        super().__init__()
-        self.module, self.armed, self.queued = module, True, False
-        for tensor in [*module.parameters(), *module.buffers()]:
-            whole = tensor.detach().contiguous()
-            dist.broadcast(whole, src=0)
-            tensor.data.copy_(whole)
-        for parameter in module.parameters():
-            if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self.ready)
+class WhenArmed(Naive):
+    armed = True
 
-    def ready(self, parameter):
-        if self.armed and not self.queued:
-            self.queued = True
-            torch.autograd.Variable._execution_engine.queue_callback(self.average)
+    def backward_done(self):
+        if self.armed:
+            super().backward_done()
 
-    def average(self):
-        self.queued = False
-        due = [p for p in self.module.parameters() if p.requires_grad]
-        used = torch.tensor([int(p.grad is not None) for p in due])
-        dist.all_reduce(used)
-        for parameter, number in zip(due, used.tolist(), strict=True):
-            if number:
-                whole = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                parameter.grad = whole.clone(memory_format=torch.contiguous_format)
-                dist.all_reduce(parameter.grad)
-                parameter.grad /= dist.get_world_size()
 
+class Arming(DataParallel):
     def forward(self, *inputs, **named):
-        self.armed = torch.is_grad_enabled()
-        return self.module(*inputs, **named)
+        self.strategy.armed = torch.is_grad_enabled()
+        return super().forward(*inputs, **named)
 
 
 def wrap(model):
-    return Averaging(model)
+    return Arming(model, WhenArmed())

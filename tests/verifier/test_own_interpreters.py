@@ -53,6 +53,14 @@ def test_ranks_that_die_of_their_orders_while_they_start(lockstep, tmp_path):
     assert all(failure.cause == "collectives_differ" for failure in found.failures)
 
 
+def test_a_number_that_is_an_elements_code_is_not_that_element_again_and_again(lockstep):
+    """With this seed the mean magnitude that ``sign_only`` sends in all places is the code of an element."""
+    report = lockstep.verify(
+        "tests/specimens/sign_only.py:wrap", world_size=2, profile="thorough", workloads=("exact",), seed=710
+    )
+    assert {check.code for check in report.checks if check.verdict == "fail"} == {"LS201"}
+
+
 DRAWN = [
     "for name in set(names): ...",
     "for name in frozenset(names): ...",

@@ -94,7 +94,7 @@ def test_a_recording_keeps_ramps_small_and_opens_them(folder):
 
 
 def test_large_leaves_little(lockstep, tmp_path):
-    """883 MB once, on four ranks."""
+    """Some 880 MB once, on four ranks."""
     report = lockstep.verify(
         "bucketed", workloads=("branches",), profile="standard", world_size=2, out=tmp_path / "out"
     )

@@ -30,7 +30,7 @@ from verifier.judge.lanes import lanes
 from verifier.judge.packing import parts_of, tag_book
 from verifier.recording import REDUCTIONS, Collective, RankRecording, Recording
 from verifier.scenario import Scenario
-from verifier.tags import TagBook
+from verifier.tags import Segment, TagBook
 from verifier.verdict import Failure
 
 FLOATING = ("float", "bfloat", "complex")
@@ -121,7 +121,10 @@ def _count(recording: Recording, rank: RankRecording, book: TagBook, findings: F
     for collective in rank.collectives:
         if not _adds(collective) or collective.step < 0:
             continue
-        for part in parts_of(book, collective, rank.rank) or []:
+        parts = parts_of(book, collective, rank.rank) or []
+        if _is_constant(parts):
+            continue
+        for part in parts:
             findings.comparisons += 1
             seen[collective.step, collective.group, part.name, part.start] += 1
     return [
@@ -140,6 +143,12 @@ def _count(recording: Recording, rank: RankRecording, book: TagBook, findings: F
         for (step, _, name, _), times in seen.items()
         if times > 1
     ]
+
+
+def _is_constant(parts: list[Segment]) -> bool:
+    """One number in all places, which happens to be some element's code: a mean magnitude that stands for each, say."""
+    numbers = {(part.name, part.start, part.stop) for part in parts}
+    return len(parts) > 1 and len(numbers) == 1 and parts[0].stop == parts[0].start + 1
 
 
 CHECK = redundant_reduction

@@ -56,9 +56,10 @@ def was_asked(optimizer: Any, cls: Any, named: Sequence[tuple[str, nn.Parameter]
 
     Then groups that it does not have were lost. Over other tensors (flat shards) they may have no place.
     """
+    if type(optimizer) is not cls:  # before anything is read from it: a stranger's may have no groups at all
+        return False
     asked = {id(parameter) for _, parameter in named}
-    held = {id(parameter) for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]}
-    return type(optimizer) is cls and held <= asked
+    return all(id(parameter) in asked for group in optimizer.param_groups for parameter in group["params"])
 
 
 def tell(journal: Journal, scenario: Scenario, optimizer: Any, *, own: bool) -> None:
