@@ -1,7 +1,7 @@
 """A driver makes the optimizer that it is asked for, of the loop's parameters without their groups.
 
-As groups_flattened, in a loop of its own (``ddp_core.Driver``): what is returned is of the class that was asked for,
-and has the model's parameters, so nothing but their options tells that groups were lost.
+A class of mistake, as groups_flattened is, in a loop of its own (``ddp_core.Driver``): what is returned is of the class
+that was asked for, and has the model's parameters, so nothing but their options tells that groups were lost.
 """
 
 from __future__ import annotations
