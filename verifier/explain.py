@@ -73,7 +73,7 @@ def _situation(name: str) -> str | None:
     found = situation(name)
     return f"situation {name}\n\n{catalogue.SITUATIONS.docstring(name)}\n\n" + _facts(
         ("Profile", [found.since or f"none: chosen with --workload {found.workload}"]),
-        ("Where the text shows a set", [found.since_where_drawn] if found.since_where_drawn else ()),
+        ("In standard where the text shows", [found.standard_where] if found.standard_where else ()),
         ("Workload", [found.workload]),
         ("A strategy that does not claim one of these may refuse it", found.fields.get("needs", ())),
         ("Read by", readers(name)),

@@ -2,18 +2,16 @@
 
 Special here: it decides nothing but whether ranks are tried once as interpreters of their own, which costs seconds, in
 ``standard`` too. A set of strings has another order in each interpreter, a set of tensors one by addresses; forks of
-one process agree on the first and mostly on the second. What another module makes is not seen: ``thorough`` does not
-ask.
+one process agree on the first and mostly on the second.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 
-from verifier.request import FromFile, Source, StrategyRef
+from verifier.request import StrategyRef
+from verifier.texts import texts
 
 MAKERS = {"set", "frozenset", "hash"}  # called, or handed on
 OF_SETS = (ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)
@@ -21,18 +19,10 @@ OF_SETS = (ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)
 
 def may_be_drawn(ref: StrategyRef) -> bool:
     """Is there a set, a hash or an address in the text of ``ref`` from which an order could come? No text, no."""
-    return any(_draws(node) for text in _texts(ref) for node in _walk(text))
+    return any(_draws(node) for text in texts(ref) for node in _walk(text))
 
 
-def _texts(ref: StrategyRef) -> Iterator[str | bytes]:
-    if isinstance(ref, Source):
-        yield from ref.files.values()
-    elif isinstance(ref, FromFile):
-        with suppress(OSError):  # the ranks will say so
-            yield Path(ref.path).read_bytes()
-
-
-def _walk(text: str | bytes) -> Iterator[ast.AST]:
+def _walk(text: bytes) -> Iterator[ast.AST]:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):

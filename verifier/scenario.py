@@ -108,6 +108,7 @@ class Scenario(BaseModel):
         (), description="claims without which a strategy may refuse this, raising on every rank"
     )
     only_if_claimed: tuple[str, ...] = Field((), description="claims without which this is not run at all")
+    unscaled: bool = Field(False, description="gradients are not judged where the strategy multiplies the loss")
     judged_by: tuple[str, ...] | None = Field(None, description="only these check codes read this; None: all")
 
     backend: Literal["gloo", "nccl"] = "gloo"

@@ -14,11 +14,13 @@ from typing import Any
 from verifier import catalogue
 from verifier.errors import UnknownName, UsageError
 from verifier.orders import may_be_drawn
-from verifier.request import MAX_WORLD_SIZE, Builtin, Request
+from verifier.request import MAX_WORLD_SIZE, Builtin, Request, StrategyRef
 from verifier.scenario import Scenario
+from verifier.texts import says_float16
 
 PROFILES = ("quick", "standard", "thorough")
 SEEDS_PER_SITUATION = {"quick": 1, "standard": 1, "thorough": 3}
+CONCERNS = {"a set, a hash or an order by address": may_be_drawn, "float16": says_float16}  # what a text may show
 THOROUGH_DELAY_MS = 2.0  # its second and third seed meet a network that is late, and overtakes itself
 
 
@@ -35,13 +37,14 @@ class Situation:
     samples_per_step: int | None = None
     repeat: bool = True  # thorough runs it with several seeds
     most_ranks: int | None = None  # with more it is left out: what it costs grows with ranks, what it finds does not
-    since_where_drawn: str | None = None  # instead, where each interpreter may draw an order of its own (``orders``)
+    standard_where: str | None = None  # of CONCERNS: where the strategy's text shows this, ``standard`` includes it
     order: int = 50  # reports show lower ones first: what is simple before what builds on it
     fields: dict[str, Any] = field(default_factory=dict)
 
-    def begins(self, drawn: bool) -> str | None:
-        """The smallest profile that includes it, for a strategy of which ``orders.may_be_drawn`` is ``drawn``."""
-        return (drawn and self.since_where_drawn) or self.since
+    def begins(self, ref: StrategyRef) -> str | None:
+        """The smallest profile that includes it for the strategy ``ref``."""
+        concerned = self.standard_where is not None and CONCERNS[self.standard_where](ref)
+        return "standard" if concerned else self.since
 
     def scenario(self, name: str, situation: str, request: Request, seed: int, *, delay_ms: float = 0.0) -> Scenario:
         num_micro_batches = self.fields.get("num_micro_batches", 1)
@@ -86,13 +89,12 @@ def plan(request: Request) -> list[Scenario]:
     """
     _require_valid(request)
     chosen: dict[str, Situation] = {}
-    drawn = may_be_drawn(request.strategy)
     for name in catalogue.SITUATIONS.names():
         situation: Situation = catalogue.SITUATIONS.load(name).SITUATION
         if request.workloads is not None:
             if situation.workload in request.workloads:
                 chosen[name] = situation
-        elif (since := situation.begins(drawn)) and PROFILES.index(since) <= PROFILES.index(request.profile):
+        elif (since := situation.begins(request.strategy)) and PROFILES.index(since) <= PROFILES.index(request.profile):
             chosen[name] = situation
     scenarios = []
     for name, situation in sorted(chosen.items(), key=lambda item: (item[1].order, item[0])):

@@ -6,8 +6,7 @@ import pytest
 
 from verifier.naming import parse_strategy
 from verifier.orders import may_be_drawn
-from verifier.request import Builtin, Request, Source
-from verifier.situation import plan
+from verifier.request import Builtin, Source
 
 BY_HASH = """
 import torch
@@ -99,16 +98,3 @@ def test_a_strategy_without_a_text_at_hand(tmp_path):
     strategy = parse_strategy(str(path))
     path.unlink()
     assert not may_be_drawn(strategy)
-
-
-def test_standard_asks_where_a_text_shows_a_set(tmp_path):
-    path = tmp_path / "mine.py"
-    for text, asked in (("set(model)", True), ("sorted(model)", False)):
-        path.write_text(f"def wrap(model): return {text}")
-        situations = {
-            profile: {s.situation for s in plan(Request(strategy=parse_strategy(str(path)), profile=profile))}
-            for profile in ("quick", "standard", "thorough")
-        }
-        assert "own_interpreters" not in situations["quick"]
-        assert ("own_interpreters" in situations["standard"]) is asked
-        assert "own_interpreters" in situations["thorough"]

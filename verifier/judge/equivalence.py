@@ -44,6 +44,8 @@ def not_comparable(recording: Recording) -> str | None:
         return f"the strategy declares lossy={lossy!r}, and tags do not survive rounding"
     if contract_of(recording).get("average") == "sum" and recording.scenario.clip_norm is not None:
         return "the strategy declares average='sum', and what is clipped is then another norm"
+    if recording.scenario.unscaled and any(scale > 1 for scale in _loss_scales(recording)):
+        return "the strategy multiplies the loss, and gradients are as large already as float16 can hold"
     if not (is_exact(recording) or is_wide(recording)) and _loss_was_rounded(recording):
         return (
             "the strategy multiplies the loss by what is no power of two; in narrow dtypes the whole backward is then "
@@ -197,5 +199,8 @@ def _compare_presence(
 
 def _loss_was_rounded(recording: Recording) -> bool:
     """Has the strategy multiplied the loss by something that is no power of two, such as 1/3?"""
-    scales = (rank.notes.get("loss_scale", 1.0) for rank in recording.ranks)
-    return any(math.frexp(scale)[0] not in (0.5, 0.0) for scale in scales)
+    return any(math.frexp(scale)[0] not in (0.5, 0.0) for scale in _loss_scales(recording))
+
+
+def _loss_scales(recording: Recording) -> list[float]:
+    return [rank.notes.get("loss_scale", 1.0) for rank in recording.ranks]

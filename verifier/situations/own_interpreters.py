@@ -12,7 +12,7 @@ from verifier.situation import Situation
 
 SITUATION = Situation(
     since="thorough",
-    since_where_drawn="standard",
+    standard_where="a set, a hash or an order by address",
     order=80,
     workload="exact",
     repeat=False,

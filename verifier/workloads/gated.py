@@ -2,7 +2,8 @@
 
 As where experts are weighed, a loss is masked, or a ReLU is dead. Every rank uses every parameter, so nobody has to
 claim anything; who skips what is all zeros has skipped it on one rank alone. Experts are of one size: what is added up
-then may be two of them. In exact arithmetic, in float32.
+then may be two of them. In the second step every gate of the last rank is shut: it has nothing but zeros to give, as
+where all of its targets are to be ignored. In exact arithmetic, in float32.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import torch
 from torch import nn
 
 from verifier.workload import Workload
+
+ALL = -1  # gates are shut
 
 
 class GatedModel(nn.Module):
@@ -23,7 +26,7 @@ class GatedModel(nn.Module):
                 parameter.copy_(torch.randint(-2, 3, parameter.shape) / 2)
 
     def forward(self, x: torch.Tensor, shut: torch.Tensor) -> torch.Tensor:
-        gates = [(shut != number).unsqueeze(1) for number in range(len(self.experts))]
+        gates = [((shut != number) & (shut != ALL)).unsqueeze(1) for number in range(len(self.experts))]
         return self.outlet(sum(expert(x) * gate for expert, gate in zip(self.experts, gates, strict=True)))
 
 
@@ -38,7 +41,10 @@ class Gated(Workload):
         inputs = torch.randint(-2, 3, (rows, 6), generator=generator).float()
         targets = torch.randint(-2, 3, (rows, 3), generator=generator).float()
         rank = torch.arange(rows) // (rows // self.scenario.world_size)
-        return inputs, rank % 3, targets
+        shut = rank % 3
+        if step > 0:
+            shut[rank == self.scenario.world_size - 1] = ALL
+        return inputs, shut, targets
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (output * target).sum() * self.scenario.world_size / len(target)

@@ -1,4 +1,4 @@
-"""Layers: a small MLP in the dtypes that the scenario's situation is about: one narrow dtype, several, or complex.
+"""Layers: a small MLP in the dtypes that the scenario's situation is about: one dtype, several, or complex.
 
 Which one is in the situation's name, because a scenario is told apart by nothing else here. The expectation is the mean
 of the ranks' own gradients, and the bound is that of rounding in each parameter's own dtype (``judge/comparison.py``).
@@ -15,6 +15,7 @@ from verifier.workload import Workload, saw
 DTYPES = {
     "float32": (torch.float32,) * 3,
     "changing_batches": (torch.float32,) * 3,
+    "later_steps": (torch.float64,) * 3,
     "autocast": (torch.float32,) * 3,
     "bfloat16": (torch.bfloat16,) * 3,
     "mixed_dtypes": (torch.float32, torch.float64, torch.bfloat16),

@@ -1,0 +1,44 @@
+"""Situations that ``standard`` has only for whom they concern, which the strategy's own text tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from verifier.naming import parse_strategy
+from verifier.request import Builtin, Request, Source
+from verifier.situation import PROFILES, plan
+from verifier.texts import says_float16
+
+
+@pytest.mark.parametrize(
+    ("situation", "concerned", "not_concerned"),
+    [
+        ("own_interpreters", "set(model)", "sorted(model)"),
+        ("large_gradients", "model.to(torch.float16)", "model.to(torch.bfloat16)"),
+    ],
+)
+def test_standard_asks_where_a_text_shows_it(tmp_path, situation, concerned, not_concerned):
+    path = tmp_path / "mine.py"
+    for text, asked in ((concerned, True), (not_concerned, False)):
+        path.write_text(f"def wrap(model): return {text}")
+        planned = {
+            profile: {s.situation for s in plan(Request(strategy=parse_strategy(str(path)), profile=profile))}
+            for profile in PROFILES
+        }
+        assert situation not in planned["quick"]
+        assert (situation in planned["standard"]) is asked
+        assert situation in planned["thorough"]
+
+
+@pytest.mark.parametrize("text", ["x.half()", "torch.half", "lossy='float16'", "FP16 = True", "fp16_compress_hook"])
+def test_a_text_with_a_word_for_float16(text):
+    assert says_float16(Source(files={"helper.py": "", "mine.py": text}, entrypoint="mine:wrap"))
+
+
+@pytest.mark.parametrize("text", ["x.bfloat16()", "halfway = 1", "the_half_of_it", "torch.float32"])
+def test_a_text_without(text):
+    assert not says_float16(Source(files={"mine.py": text}, entrypoint="mine:wrap"))
+
+
+def test_a_strategy_without_a_text_at_hand():
+    assert not says_float16(Builtin(name="bucketed"))

@@ -1,0 +1,18 @@
+"""Large gradients: their mean over ranks is a number that float16 can hold, and their sum is not.
+
+torch's own hook for float16 divides before it adds up, for that reason. In ``standard`` where the strategy's own text
+has a word for float16 in it; not tried where the loss is multiplied, as a scaler does it, which float16 then holds even
+less.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="thorough",
+    standard_where="float16",
+    workload="loud",
+    repeat=False,
+    fields={"small_buckets": True, "unscaled": True, "judged_by": ("LS201", "LS601")},
+)
