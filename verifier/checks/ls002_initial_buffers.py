@@ -37,10 +37,14 @@ def initial_buffers(recording: Recording) -> Findings:
         only=lambda name: buffers_too or name in recording.frozen_names,
         cause="no_initial_broadcast",
         explain=lambda rank, other, name: (
-            f"rank {rank}'s first forward finds other values of buffer {name} than rank {other}'s"
+            f"rank {rank}'s first forward finds other values of {_kind(recording, name)} {name} than rank {other}'s"
         ),
-        hint="broadcast buffers as well as parameters from rank 0 when wrapping",
+        hint="broadcast buffers and frozen parameters as well as what is trained, from rank 0 when wrapping",
     )
+
+
+def _kind(recording: Recording, name: str) -> str:
+    return "frozen parameter" if name in recording.frozen_names else "buffer"
 
 
 CHECK = initial_buffers
