@@ -179,6 +179,14 @@ def _explain_weight(recording: Recording, rank: RankRecording, step: int, name: 
         pattern = _pattern(recording, step, name, before.values, after.values, wanted.values)
         if pattern is not None:
             return pattern
+    observed = rank.tensor("gradient", step, name)
+    if observed is None or observed.values is None:
+        return (
+            "update_differs",
+            f"the weights of {name} are wrong after step {step}; their gradient was not whole on this rank to compare",
+            "look at what each rank gives and gets of this gradient, also where some rank did not use the parameter",
+            0.5,
+        )
     return (
         "update_differs",
         f"the gradient of {name} was right in step {step}, and the weights after the optimizer's step are not",
@@ -205,8 +213,9 @@ def _pattern(
         return (
             "not_stepped",
             f"elements {rested} of {name}, laid flat, did not move in step {step}, and all others did as they should",
-            "pad what is divided among ranks, so that the last elements have an owner, too; and where a rank did not "
-            "use the parameter, its part needs the mean gradient all the same",
+            "where a rank did not use the parameter, its part needs the mean gradient all the same"
+            if _unused_by_some(recording, name)
+            else "pad what is divided among ranks, so that the last elements have an owner, too",
             0.9,
         )
     if (dtype := held_in(after, wanted, step)) is not None:
@@ -277,6 +286,12 @@ def _rested(before: np.ndarray | None, after: np.ndarray | None, wanted: np.ndar
     if not wrong.size or wrong.size == due.size or wrong[-1] - wrong[0] >= wrong.size:
         return None
     return f"{wrong[0]}-{wrong[-1]}" if (end[wrong] == start[wrong]).all() else None
+
+
+def _unused_by_some(recording: Recording, name: str) -> bool:
+    """Had a rank no gradient of its own in the first step?"""
+    alone = recording.reference
+    return alone is not None and any(alone.tensor(f"local_gradient_{r.rank}", 0, name) is None for r in recording.ranks)
 
 
 def _explain_factor(scenario: Scenario, step: int, name: str, factor: float) -> tuple[str, str, str, float]:
