@@ -179,8 +179,7 @@ def _explain_weight(recording: Recording, rank: RankRecording, step: int, name: 
         pattern = _pattern(recording, step, name, before.values, after.values, wanted.values)
         if pattern is not None:
             return pattern
-    observed = rank.tensor("gradient", step, name)
-    if observed is None or observed.values is None:
+    if (observed := rank.tensor("gradient", step, name)) is None or observed.values is None:
         return (
             "update_differs",
             f"the weights of {name} are wrong after step {step}; their gradient was not whole on this rank to compare",
@@ -290,8 +289,8 @@ def _rested(before: np.ndarray | None, after: np.ndarray | None, wanted: np.ndar
 
 def _unused_by_some(recording: Recording, name: str) -> bool:
     """Had a rank no gradient of its own in the first step?"""
-    alone = recording.reference
-    return alone is not None and any(alone.tensor(f"local_gradient_{r.rank}", 0, name) is None for r in recording.ranks)
+    alone, numbers = recording.reference, [rank.rank for rank in recording.ranks]
+    return alone is not None and any(alone.tensor(f"local_gradient_{number}", 0, name) is None for number in numbers)
 
 
 def _explain_factor(scenario: Scenario, step: int, name: str, factor: float) -> tuple[str, str, str, float]:
