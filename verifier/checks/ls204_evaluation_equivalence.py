@@ -20,6 +20,7 @@ from verifier.check import Findings, check
 from verifier.judge.arithmetic import contract_of, own_steps
 from verifier.judge.comparison import Difference, bound_float64, compare
 from verifier.judge.equivalence import blocked_reference
+from verifier.judge.frozen import frozen_at_the_end
 from verifier.judge.out_of_sight import compare_gradients
 from verifier.judge.updates import compare_weights
 from verifier.recording import RankRecording, Recording
@@ -43,6 +44,8 @@ def evaluation_equivalence(recording: Recording) -> Findings:
     if weights.failures or weights.blocked:
         seen = "after it are wrong: see LS504" if resumed else "before it are wrong: see LS202"
         return Findings(blocked=weights.blocked or f"the weights {seen}")
+    if resumed and frozen_at_the_end(recording).failures:
+        return Findings(blocked="the frozen weights are not those of the start: see LS202 and LS504")
     findings = Findings()
     for rank in recording.ranks:
         _compare(recording, rank, step, findings)
