@@ -1,10 +1,10 @@
 """Evaluation equivalence: a forward in evaluation mode returns what the single process returns for the same rows.
 
-Claim: between two steps, or when a run was resumed, a loop may validate, and what it measures is the model that is
-trained: each rank's output is that of the single process with the weights of that moment.
+Claim: between two steps a loop may validate, and what it measures is the model that is trained: each rank's output is
+that of the single process with the weights of that moment.
 
-Catches: a copy that is evaluated and was not brought up to date, by a step or by what was loaded; weights that are
-gathered for training alone; a path for evaluation that leaves something out.
+Catches: a copy that is evaluated and was not brought up to date; weights that are gathered for training alone; a path
+for evaluation that leaves something out.
 
 Blind to: what changes with the mode (dropout, statistics), which the model here does not have; strategies whose weights
 are rightly not the single process's (``lossy``, ``average="sum"``, an update rule of their own).
@@ -20,7 +20,6 @@ from verifier.check import Findings, check
 from verifier.judge.arithmetic import contract_of, own_steps
 from verifier.judge.comparison import Difference, bound_float64, compare
 from verifier.judge.equivalence import blocked_reference
-from verifier.judge.frozen import frozen_at_the_end
 from verifier.judge.out_of_sight import compare_gradients
 from verifier.judge.updates import compare_weights
 from verifier.recording import RankRecording, Recording
@@ -39,13 +38,9 @@ def evaluation_equivalence(recording: Recording) -> Findings:
         return Findings(not_claimed="the strategy declares what it loses on the wire: its weights are near, not equal")
     if any(f.step is not None and f.step <= step for f in compare_gradients(recording).failures):
         return Findings(blocked="the gradients before it are wrong: see LS201")
-    resumed = recording.scenario.resume_after is not None  # what was loaded shows in the weights of later steps
-    weights = compare_weights(recording, range(recording.scenario.num_steps if resumed else step + 1))
+    weights = compare_weights(recording, range(step + 1))
     if weights.failures or weights.blocked:
-        seen = "after it are wrong: see LS504" if resumed else "before it are wrong: see LS202"
-        return Findings(blocked=weights.blocked or f"the weights {seen}")
-    if resumed and frozen_at_the_end(recording).failures:
-        return Findings(blocked="the frozen weights are not those of the start: see LS202 and LS504")
+        return Findings(blocked=weights.blocked or "the weights before it are wrong: see LS202")
     findings = Findings()
     for rank in recording.ranks:
         _compare(recording, rank, step, findings)
