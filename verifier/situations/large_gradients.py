@@ -1,8 +1,8 @@
 """Large gradients: their mean over ranks is a number that float16 can hold, and their sum is not.
 
 torch's own hook for float16 divides before it adds up, for that reason. In ``standard`` where the strategy's own text
-has a word for float16 in it; not tried where the loss is multiplied, as a scaler does it, which float16 then holds even
-less.
+has a word for float16 in it. Not judged where the strategy multiplies the loss, as a scaler does: float16 holds even
+less of that, and a scaler may rightly leave out the step.
 """
 
 from __future__ import annotations

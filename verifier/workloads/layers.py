@@ -1,7 +1,8 @@
 """Layers: a small MLP in the dtypes that the scenario's situation is about: one dtype, several, or complex.
 
-Which one is in the situation's name, because a scenario is told apart by nothing else here. The expectation is the mean
-of the ranks' own gradients, and the bound is that of rounding in each parameter's own dtype (``judge/comparison.py``).
+Which one is in the situation's name, because a scenario is told apart by nothing else here. In narrow dtypes the
+expectation is the mean of the ranks' own gradients, and the bound that of rounding in each parameter's own dtype
+(``judge/comparison.py``); in float64 it is the single process.
 """
 
 from __future__ import annotations
