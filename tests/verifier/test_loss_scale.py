@@ -80,3 +80,31 @@ def test_divided_wrongly(verify, body, shares):
     report = verify(body + shares, world_size=2, profile="quick")
     (gradients,) = [check for check in report.checks if check.code == "LS201"]
     assert gradients.verdict == "fail"
+
+
+IN_FLOAT16 = """
+from ddp_core import Contract
+CONTRACT = Contract(lossy="float16")
+SCALE = 2.0 ** 4
+
+class wrap(Base):
+    def divided(self, output):
+        return output
+
+    def backward(self, loss):
+        (loss * SCALE).backward()
+
+    def sync_gradients(self):
+        for p in self.module.parameters():
+            narrow = (p.grad / dist.get_world_size()).to(torch.float16)
+            dist.all_reduce(narrow)
+            p.grad = narrow.to(p.grad.dtype) / SCALE
+"""
+
+
+def test_gradients_that_float16_just_holds_are_not_judged_if_they_are_scaled(verify):
+    """A scaler's gradients are infinite then, and it leaves out the step, as it may; unscaled they are right."""
+    (gradients,) = [c for c in verify(IN_FLOAT16, world_size=2, workloads=["loud"]).checks if c.code == "LS201"]
+    assert not gradients.claimed
+    assert "multiplies the loss" in gradients.why
+    verify(IN_FLOAT16.replace("2.0 ** 4", "1.0"), world_size=2, workloads=["loud"]).assert_pass()
