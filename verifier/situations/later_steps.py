@@ -1,7 +1,7 @@
 """Later steps: forty, because not every strategy does the same from its first step to its last.
 
 Hooks that compress after a warm-up, averaging that becomes rare, and whatever happens "every ten steps" are all
-right in the three or four steps of other situations. The model is small: forty cost what twelve of the Llama do.
+right in the three or four steps of other situations. The model is small, because the steps are many.
 """
 
 from __future__ import annotations
