@@ -32,6 +32,7 @@ from verifier.run.nudging import nudge
 from verifier.run.overflow import finite_everywhere, overflow
 from verifier.run.reference import attach_tags, casting, describe
 from verifier.run.resuming import resume
+from verifier.run.saving import save_and_go_on
 from verifier.run.second_look import looking_again
 from verifier.run.streams import seed_streams, seed_torch, states
 from verifier.run.wrapping import wrapped_by
@@ -113,6 +114,8 @@ class Subject:
             if self.scenario.overflow and not finite_everywhere(self):
                 self.journal.note(STOPPED_AFTER, step)
                 break
+            if step == self.scenario.save_after and not save_and_go_on(self, step):
+                return False
             if step == self.scenario.resume_after and not resume(self, strategy, step):
                 return False
             if reason := reschedule(self.optimizer, self.scenario, step):
@@ -122,7 +125,7 @@ class Subject:
                 self.journal.note(NOT_RESCHEDULED, step)
             if step == self.scenario.change_after:
                 change(self)
-            if step == self.scenario.evaluate_after:
+            if step in self.scenario.evaluate_after:
                 evaluate(self, step)
         self.late.last(step)
         return True

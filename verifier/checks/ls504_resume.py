@@ -1,11 +1,12 @@
 """Resume: fresh replicas that load what was saved go on as if nothing had happened.
 
 Claim: after ``state_dict()`` of model and optimizer is saved and loaded into replicas that were built from other random
-numbers, weights are those of a single process that was never interrupted.
+numbers, weights are those of a single process that was never interrupted, and so is what an evaluation returns.
 
 Catches: momentum that is lost; parameters that are not saved, or loaded into copies that are not trained; hooks that
-stay on the old tensors; what was saved and cannot be loaded; an optimizer inside another, which no scheduler reaches
-any more once its state was loaded; a broadcast at wrap time that does not happen again after loading on one rank only.
+stay on the old tensors; what was saved and cannot be loaded; a copy for evaluations that is not loaded with the rest;
+an optimizer inside another, which no scheduler reaches any more once its state was loaded; a broadcast at wrap time
+that does not happen again after loading on one rank only.
 
 Where the update rule is the strategy's own, the same strategy is saved and resumed on one rank as well, and has to come
 to the same: what its optimizer does not save on any number of ranks is no question of replicas.
@@ -24,6 +25,7 @@ from verifier.judge.agreement import compare_across_ranks
 from verifier.judge.alone import standard
 from verifier.judge.arithmetic import contract_of, is_lossy, own_steps
 from verifier.judge.diagnosis import SEEN_ONLY
+from verifier.judge.evaluated import compare_evaluation
 from verifier.judge.updates import compare_weights, not_judged
 from verifier.recording import Recording
 from verifier.refusal import last_words
@@ -42,6 +44,8 @@ def resume(recording: Recording) -> Findings:
         return Findings(comparisons=len(not_loaded), failures=not_loaded)
     if not _right_before(recording, first):
         return Findings(blocked="the weights were wrong before the run was resumed: see LS201 and LS202")
+    if recording.scenario.evaluate_after:
+        return _evaluated(recording, first)
     findings = compare_weights(recording, range(first + 1, recording.scenario.num_steps))
     told = _replicas(recording, findings.failures[0].step) if findings.failures else ""
     early = any(rank.notes.get("saved_under_way") for rank in recording.ranks)
@@ -62,6 +66,22 @@ def resume(recording: Recording) -> Findings:
         if early:
             failure.explanation += "; weights were still on their way when state_dict() was called"
             failure.hint = "have state_dict() wait for what the step has left under way"
+    return findings
+
+
+def _evaluated(recording: Recording, first: int) -> Findings:
+    """What an evaluation returns as soon as everything is loaded, where another did before it was saved."""
+    for step in recording.scenario.evaluate_after:
+        findings = compare_evaluation(recording, step)
+        if step < first and findings.failures:
+            return Findings(blocked="evaluations were wrong before anything was saved: see LS204")
+    for failure in findings.failures:
+        failure.cause, failure.confidence = "resumed_differently", SEEN_ONLY
+        failure.explanation = (
+            f"as soon as everything is loaded, an evaluation on rank {failure.rank} returns {failure.observed}; "
+            f"that of a run that was not interrupted returns {failure.expected}"
+        )
+        failure.hint = "load all that a forward computes with: parameters, buffers, and whatever is a copy of them"
     return findings
 
 

@@ -63,7 +63,7 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
             workload.change(model)
             if scenario.change == "replace":
                 parameters, optimizer = _optimized(scenario, workload, model)
-        if step == scenario.evaluate_after:
+        if step in scenario.evaluate_after:
             evaluate_alone(scenario, workload, model, journal, step)
     if scenario.uneven:
         _last_uneven_step(scenario, workload, model, optimizer)

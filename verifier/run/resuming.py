@@ -16,6 +16,7 @@ import torch
 
 from verifier.lines import TOOK_RANK_0S
 from verifier.run.loading import LoadedStrategy, StrategyError
+from verifier.run.saving import offers_state
 from verifier.run.wrapping import wrapped_by
 from verifier.workload import float32_by_default
 
@@ -26,10 +27,8 @@ if TYPE_CHECKING:
 def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
     """Save, build anew, load, go on. False: the strategy offers no ``state_dict()``, and this is not claimed."""
     driver = subject.driver
-    for what, thing in (("strategy", driver.callee), ("optimizer", subject.optimizer)):
-        if not callable(getattr(thing, "state_dict", None)):
-            subject.journal.note("not_claimed", f"the {what} offers no state_dict()")
-            return False
+    if not offers_state(subject):
+        return False
     try:
         subject.journal.note("saved_under_way", subject.observer.on_their_way())
         saved = driver.state_dict() or {}

@@ -17,7 +17,7 @@ SITUATION = Situation(
     workload="buffers",
     fields={
         "num_steps": 4,
-        "evaluate_after": 1,
+        "evaluate_after": (1,),
         "judged_by": ("LS101", "LS102", "LS201"),
         "only_if_claimed": ("sync_buffers",),
     },

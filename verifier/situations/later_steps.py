@@ -1,7 +1,8 @@
 """Later steps: forty, because not every strategy does the same from its first step to its last.
 
 Hooks that compress after a warm-up, averaging that becomes rare, and whatever happens "every ten steps" are all
-right in the three or four steps of other situations. The model is small, because the steps are many.
+right in the three or four steps of other situations. The model is small, because the steps are many. Gradients become
+ready in another order on each rank, which matters to buckets that are cut anew when some steps are done.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from verifier.situation import Situation
 
 SITUATION = Situation(
     since="standard",
-    workload="layers",
+    workload="branches",
     samples_per_micro_batch=1,
-    fields={"num_steps": 40, "keep_steps": 40, "small_buckets": True, "needs": ("float64",)},
+    fields={"num_steps": 40, "keep_steps": 40, "depth": 5, "small_buckets": True, "needs": ("float64",)},
 )

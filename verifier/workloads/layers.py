@@ -16,7 +16,6 @@ from verifier.workload import Workload, saw
 DTYPES = {
     "float32": (torch.float32,) * 3,
     "changing_batches": (torch.float32,) * 3,
-    "later_steps": (torch.float64,) * 3,
     "autocast": (torch.float32,) * 3,
     "bfloat16": (torch.bfloat16,) * 3,
     "mixed_dtypes": (torch.float32, torch.float64, torch.bfloat16),

@@ -1,7 +1,8 @@
 """Routed: samples choose which branch they take, so that a rank may not use a parameter that others use.
 
 Every rank's samples all take the branch of that rank's turn, so each branch is used by some ranks only, in each step by
-others, and the last by nobody before the second step: who makes a list of what is used in the first misses it.
+others, and the last by nobody before the last step but one (of two: the second): who makes a list of what is used in
+the first steps misses it.
 ``never`` is used by nobody at all, as a head that this task does not train; nor are the first parameter and the last,
 a mask token and another head, on which wrappers hang what is done once a backward. ``gated`` runs everywhere and counts
 for some samples alone, as experts that are weighed do: on the other ranks its gradient is zeros, and not None. In exact
@@ -56,9 +57,14 @@ class Routed(Workload):
         rank, micro = self._whose(rows)
         targets = torch.randint(-2, 3, (rows, 3), generator=generator).double()
         if self.scenario.num_micro_batches == 1:
-            return inputs, (rank + step) % (3 if step else 2), targets
+            return inputs, (rank + step) % (3 if step >= self._first_use else 2), targets
         last = micro == self.scenario.num_micro_batches - 1
         return inputs, torch.where(last == (step % 2 == 0), 2, (rank + step) % 2), targets
+
+    @property
+    def _first_use(self) -> int:
+        """The step in which the last branch is first used."""
+        return max(1, self.scenario.num_steps - 2)
 
     def _whose(self, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The rank and the micro-batch that each row goes to."""

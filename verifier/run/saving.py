@@ -1,0 +1,35 @@
+"""A checkpoint between two steps, after which the same objects train on, as most runs make most of theirs.
+
+Special here: nothing is kept of it. What counts is what the act leaves behind, in the wrapper and in the optimizer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from verifier.run.loading import StrategyError
+
+if TYPE_CHECKING:
+    from verifier.worker import Subject
+
+
+def save_and_go_on(subject: Subject, step: int) -> bool:
+    """Ask for the state of both. False: there is none to ask for."""
+    if not offers_state(subject):
+        return False
+    try:
+        subject.phase("saving")
+        subject.driver.state_dict()
+        subject.optimizer.state_dict()
+    except BaseException as error:
+        raise StrategyError.of(f"when its state was saved after step {step}", error) from error
+    return True
+
+
+def offers_state(subject: Subject) -> bool:
+    """Do the strategy and its optimizer have a ``state_dict()``? Noted as not claimed where one does not."""
+    for what, thing in (("strategy", subject.driver.callee), ("optimizer", subject.optimizer)):
+        if not callable(getattr(thing, "state_dict", None)):
+            subject.journal.note("not_claimed", f"the {what} offers no state_dict()")
+            return False
+    return True

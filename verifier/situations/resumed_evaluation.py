@@ -1,0 +1,24 @@
+"""Resumed evaluation: what was saved is loaded, and before any further step the model is evaluated.
+
+As a script does that only measures what a checkpoint is worth. What a wrapper evaluates beside the weights that it
+trains (a copy, a cache, a narrower dtype) has to be that of the loaded ones. The same evaluation comes before the save:
+who is wrong there already is left to ``evaluation``.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="saved",
+    fields={
+        "num_steps": 2,
+        "evaluate_after": (0, 1),
+        "resume_after": 1,
+        "built_first": True,
+        "small_buckets": True,
+        "needs": ("state_dict", "broadcasts_at_start", "odd_parameters", "float64"),
+        "judged_by": ("LS504",),
+    },
+)
