@@ -28,9 +28,7 @@ class EvaluatesACopy(DataParallel):
             self.__dict__["stale"] = True
             return super().forward(*inputs, **kwargs)
         if self.stale:
-            with torch.no_grad():
-                for mine, trained in zip(self.copy.state_dict().values(), self.module.state_dict().values(), strict=True):
-                    mine.copy_(trained)
+            self.copy.load_state_dict(self.module.state_dict())
             self.__dict__["stale"] = False
         return self.copy.eval()(*inputs, **kwargs)
 
