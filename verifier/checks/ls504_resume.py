@@ -25,7 +25,7 @@ from verifier.judge.agreement import compare_across_ranks
 from verifier.judge.alone import standard
 from verifier.judge.arithmetic import contract_of, is_lossy, own_steps
 from verifier.judge.diagnosis import SEEN_ONLY
-from verifier.judge.evaluated import compare_evaluation
+from verifier.judge.evaluated import compare_outputs
 from verifier.judge.updates import compare_weights, not_judged
 from verifier.recording import Recording
 from verifier.refusal import last_words
@@ -72,7 +72,7 @@ def resume(recording: Recording) -> Findings:
 def _evaluated(recording: Recording, first: int) -> Findings:
     """What an evaluation returns as soon as everything is loaded, where another did before it was saved."""
     for step in recording.scenario.evaluate_after:
-        findings = compare_evaluation(recording, step)
+        findings = compare_outputs(recording, step)
         if step < first and findings.failures:
             return Findings(blocked="evaluations were wrong before anything was saved: see LS204")
     for failure in findings.failures:

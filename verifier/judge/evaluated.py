@@ -1,7 +1,8 @@
 """What evaluations return on every rank against what the single process returns for the same rows. Pure.
 
 Special here: it says whether weights that count for evaluations are those that are trained, and nothing else. So where
-gradients or weights were wrong before, or are rightly others than the single process's, nothing is said.
+gradients or weights were wrong before, or are rightly others than the single process's, nothing is said. LS504, which
+has looked at the weights itself, takes the outputs alone.
 """
 
 from __future__ import annotations
@@ -17,18 +18,26 @@ from verifier.verdict import Failure
 
 
 def compare_evaluation(recording: Recording, step: int) -> Findings:
-    """The evaluation after ``step``, rank by rank."""
+    """The evaluation after ``step``, rank by rank, if everything was right up to there."""
+    findings = compare_outputs(recording, step)
+    if findings.not_claimed or not findings.comparisons:
+        return findings
+    if any(f.step is not None and f.step <= step for f in compare_gradients(recording).failures):
+        return Findings(blocked="the gradients before it are wrong: see LS201")
+    weights = compare_weights(recording, range(step + 1))
+    if weights.failures or weights.blocked:
+        return Findings(blocked=weights.blocked or "the weights before it are wrong: see LS202")
+    return findings
+
+
+def compare_outputs(recording: Recording, step: int) -> Findings:
+    """The same, whatever was right or wrong before; who holds weights that have not arrived may fetch them for it."""
     if reason := blocked_reference(recording):
         return Findings(blocked=reason)
     if reason := own_steps(recording):
         return Findings(not_claimed=reason)
     if contract_of(recording).get("lossy"):
         return Findings(not_claimed="the strategy declares what it loses on the wire: its weights are near, not equal")
-    if any(f.step is not None and f.step <= step for f in compare_gradients(recording).failures):
-        return Findings(blocked="the gradients before it are wrong: see LS201")
-    weights = compare_weights(recording, range(step + 1))
-    if weights.failures or weights.blocked:
-        return Findings(blocked=weights.blocked or "the weights before it are wrong: see LS202")
     findings = Findings()
     for rank in recording.ranks:
         _compare(recording, rank, step, findings)
