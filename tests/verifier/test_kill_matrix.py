@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.kill_matrix.population import Subject, controls, everybody, faults, specimens
-from tests.kill_matrix.rounds import with_rounds
+from tests.kill_matrix.rounds import with_rounds, without_words
 from tests.kill_matrix.running import Trial, keep, try_subject
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "kill-matrix.md"
@@ -95,6 +95,13 @@ def test_a_round_is_added_to_its_page_once_it_is_whole():
     assert with_rounds(page, tried[1:], 3, "abc") == page, "it is not whole"
     wrong = [*tried[:2], replace(tried[2], cells={"LS201": "unknown"})]
     assert with_rounds(page, wrong, 3, "def").endswith("| 7 | 2 | to 3 ms | 3 | 2 | 1 | 0, 0 | def |\n")
+
+
+def test_a_digest_is_of_what_runs():
+    before = without_words(b'"""A."""\n\ndef f():\n    """B."""\n    return 1  # C\n')
+    assert before == without_words(b'"""Other."""\n\ndef f():\n    """Words."""\n    return 1\n')
+    assert before != without_words(b'"""A."""\n\ndef f():\n    """B."""\n    return 2  # C\n')
+    assert without_words(b'x = "a string"') != without_words(b'x = "another"')
 
 
 def test_the_page_is_current():

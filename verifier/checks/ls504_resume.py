@@ -70,7 +70,7 @@ def resume(recording: Recording) -> Findings:
 
 
 def _evaluated(recording: Recording, first: int) -> Findings:
-    """What an evaluation returns as soon as everything is loaded, where another did before it was saved."""
+    """The evaluation as soon as everything is loaded; blocked where the one before it was saved was wrong already."""
     for step in recording.scenario.evaluate_after:
         findings = compare_outputs(recording, step)
         if step < first and findings.failures:

@@ -1,7 +1,7 @@
 """Unused parameters under AdamW: each parameter has taken its own number of steps, which AdamW divides by.
 
-A branch is first used in the second step. An optimizer of the strategy's own that counts steps for all parameters
-together corrects the bias of its moments as if it had been used before.
+A branch is first used when others have taken three steps. An optimizer of the strategy's own that counts steps for all
+parameters together corrects the bias of its moments as if it had been used before.
 """
 
 from __future__ import annotations
