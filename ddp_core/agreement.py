@@ -105,4 +105,5 @@ def require_equal_values(comm: Comm, named: Sequence[tuple[str, torch.Tensor]]) 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    return plain.reshape(-1).view(torch.uint8)
+    # Not reshape(-1): one element may lie at any stride and be contiguous, and view(dtype) asks for a stride of 1.
+    return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8)

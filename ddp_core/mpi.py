@@ -59,7 +59,8 @@ class MpiCommunicator(Communicator):
             tensor.copy_(wire.view(tensor.shape))
 
     def _bcast(self, tensor: torch.Tensor, root: int) -> None:
-        wire = tensor.cpu().view(-1)
+        wire = tensor.cpu()
+        wire = wire.as_strided((wire.numel(),), (1,))  # view(-1) would leave one element the stride it has
         for piece in wire.view(torch.uint8).split(MAX_COUNT):
             self.comm.Bcast(piece, root=root)
         if wire.data_ptr() != tensor.data_ptr():

@@ -85,6 +85,8 @@ def shares_of(e: GradientEvidence) -> np.ndarray | None:
     if e.observed.size < max(FEWEST_ELEMENTS, FEWEST_BY_RANK * e.world_size) or not np.isfinite(e.observed).all():
         return None
     columns = np.stack([np.asarray(e.local[rank], np.float64).reshape(-1) for rank in sorted(e.local)], axis=1)
+    if np.count_nonzero(columns.any(axis=1)) < max(FEWEST_ELEMENTS, FEWEST_BY_RANK * e.world_size):
+        return None  # where all ranks are zero, as behind a dead unit, an element fits any shares
     lengths = np.linalg.norm(columns, axis=0)
     if not lengths.all() or np.linalg.cond(columns / lengths) > CONDITION:
         return None

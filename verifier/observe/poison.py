@@ -76,10 +76,12 @@ def digest(tensor: torch.Tensor) -> int | None:
     """xxh3 of the bytes of an input, sampled where it is large. None: not looked at (on an accelerator, or strided)."""
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or not tensor.is_contiguous():
         return None
-    if tensor.is_complex() and tensor.is_conj():
+    if tensor.is_conj() or tensor.is_neg():  # what is in memory is not what they hold
         return None
-    plain = tensor.detach().reshape(-1)
-    data = (torch.view_as_real(plain).reshape(-1) if plain.is_complex() else plain).view(torch.uint8).numpy().data
+    plain = tensor.detach()
+    plain = torch.view_as_real(plain) if plain.is_complex() else plain
+    # Not reshape(-1): a single element may lie at any stride and be contiguous, and view(dtype) asks for a stride of 1.
+    data = plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy().data
     if len(data) <= WHOLE:
         return xxhash.xxh3_64_intdigest(data)
     state = xxhash.xxh3_64()
