@@ -21,7 +21,7 @@ from verifier.errors import OurFault
 from verifier.ramps import packed
 
 _T = torch.Tensor
-_detach, _to, _contiguous, _reshape = _T.detach, _T.to, _T.contiguous, _T.reshape
+_detach, _to, _contiguous, _as_strided, _numel = _T.detach, _T.to, _T.contiguous, _T.as_strided, _T.numel
 _to_dense, _view, _numpy, _view_as_real = _T.to_dense, _T.view, _T.numpy, torch.view_as_real
 
 
@@ -123,10 +123,11 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
 
 def _bytes(tensor: torch.Tensor) -> memoryview:
     plain = _to(_detach(tensor), "cpu")
-    plain = _reshape(_contiguous(_to_dense(plain) if plain.is_sparse else plain), -1)
+    plain = _contiguous(_to_dense(plain) if plain.is_sparse else plain)
     if plain.dtype.is_complex:
-        plain = _reshape(_view_as_real(plain), -1)
-    return _numpy(_view(plain, torch.uint8)).data
+        plain = _view_as_real(plain)
+    # Not reshape(-1): one element may lie at any stride and be contiguous, and view(dtype) asks for a stride of 1.
+    return _numpy(_view(_as_strided(plain, (_numel(plain),), (1,)), torch.uint8)).data
 
 
 def dtype_name(tensor: torch.Tensor) -> str:

@@ -727,6 +727,9 @@ def test_digests_and_overlaps():
     large[-1] = 1
     assert digest(large) != before
     assert digest(large[::2]) is None
+    one = torch.zeros(1, 4)[:, 1]  # contiguous, with a stride of 4
+    assert digest(one) == digest(torch.zeros(1))
+    assert digest(torch._neg_view(large)) is None
     buffer = torch.zeros(8)
     assert overlaps(buffer[2:4], [buffer])
     assert not overlaps(buffer[:4], [buffer[4:]])

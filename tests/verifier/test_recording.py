@@ -88,6 +88,13 @@ def test_a_rank_that_wrote_nothing_is_incomplete(folder):
 
 def test_complex_tensors_are_written_as_bytes():
     assert len(tensor_bytes(torch.ones(3, dtype=torch.complex64))) == 24
+    for dtype in (torch.float32, torch.float64, torch.complex64, torch.bool):  # one element lies at any stride
+        for one in (
+            torch.ones(1, 4, dtype=dtype)[:, 1],
+            torch.ones((), dtype=dtype).expand(1),
+            torch.ones((), dtype=dtype),
+        ):
+            assert bytes(tensor_bytes(one)) == bytes(tensor_bytes(torch.ones(1, dtype=dtype)))
 
 
 class Opaque(torch.Tensor):
