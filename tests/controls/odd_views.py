@@ -1,4 +1,4 @@
-"""Beside the gradients it sends what few people send: one element at an odd stride, none at all, a bit, something sparse.
+"""Beside the gradients it sends what few people send: one element at an odd stride, none at all, a bit, sparse ones.
 
 torch calls a single element contiguous whatever its stride is, and yet refuses to show its bytes without more ado.
 """
