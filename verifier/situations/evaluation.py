@@ -1,6 +1,7 @@
-"""Evaluation: between two steps every rank runs a forward in evaluation mode, without gradients.
+"""Evaluation: after each of two steps every rank runs a forward in evaluation mode, without gradients.
 
-A forward that no backward follows must not leave the wrapper waiting for one, or the next step unsynchronised.
+A forward that no backward follows must not leave the wrapper waiting for one, or the next step unsynchronised. There
+are two evaluations because a copy that is made for the first one is right in that one.
 """
 
 from __future__ import annotations
@@ -10,5 +11,5 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="exact",
-    fields={"num_steps": 2, "evaluate_after": (0,), "small_buckets": True, "needs": ("float64",)},
+    fields={"num_steps": 2, "evaluate_after": (0, 1), "small_buckets": True, "needs": ("float64",)},
 )

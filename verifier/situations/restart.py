@@ -1,7 +1,8 @@
 """Restart: the run is saved, everything is built anew, model and optimizer, and then both are loaded.
 
 As most training scripts do it; in ``resume`` the optimizer is made from what has been loaded. The model has frozen
-weights and buffers drawn at random, and AdamW counts its steps: a checkpoint has to hold those as well.
+weights and buffers drawn at random, and AdamW counts its steps: a checkpoint has to hold those as well. Here, too, it
+is the second checkpoint that is loaded.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ SITUATION = Situation(
     fields={
         "num_steps": 4,
         "optimizer": "adamw",
+        "save_after": 0,
         "resume_after": 1,
         "built_first": True,
         "small_buckets": True,
