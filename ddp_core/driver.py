@@ -149,7 +149,7 @@ class Driver:
     def after_step(self) -> None:
         """After the optimizer's step. Some wrappers have state to clear then, by ``reset()``."""
         reset = getattr(self.wrapped, "reset", None)
-        if callable(reset) and self.wrapped is not self.model:
+        if callable(reset) and takes(reset, 0) and self.wrapped is not self.model:
             reset()
 
     def state_dict(self) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from verifier.run.evaluating import evaluate, stay_in_evaluation_mode
 from verifier.run.late_weights import LateWeights
 from verifier.run.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
 from verifier.run.loss_scale import LossScale
+from verifier.run.names import Names
 from verifier.run.nudging import nudge
 from verifier.run.overflow import finite_everywhere, overflow
 from verifier.run.reference import attach_tags, casting, describe
@@ -46,6 +47,7 @@ class Subject:
     """One rank's replica under the strategy."""
 
     optimizer: torch.optim.Optimizer
+    names: Names  # of the model as it was before it was wrapped
     store: Any  # a dist.Store, of this scenario alone: where ranks leave word for one another
 
     def __init__(self, scenario: Scenario, rank: int, folder: Path, journal: Journal, observer: Observer) -> None:
@@ -147,8 +149,9 @@ class Subject:
     def take_over(self, driver: Driver) -> None:
         """Train through ``driver`` from here on, with an optimizer of its own."""
         self.driver, scenario = driver, self.scenario
-        self.parameters = trained(scenario, driver.named_parameters(), self.frozen_names)
-        self.frozen = [(n, p) for n, p in driver.named_parameters() if n in self.frozen_names]
+        named = self.names.restored(driver.named_parameters())
+        self.parameters = trained(scenario, named, self.frozen_names)
+        self.frozen = [(n, p) for n, p in named if n in self.frozen_names]
         self.late = LateWeights(self)
         cls, options = self.workload.optimizer()
         self.brought = update_rule.Brought(driver)
@@ -185,7 +188,8 @@ class Subject:
         if step == 0:
             update_rule.tell_after_step(self, self.workload.optimizer()[0])
         self.late.end()
-        if step == 0 and not self.journal.has_moved("weight", -1, 0) and not self.journal.holds("gradient", 0):
+        rests = step == 0 and not self.journal.has_moved("weight", -1, 0) and not self.journal.holds("gradient", 0)
+        if rests and not (scenario.overflow or scenario.infinite_loss):  # there all may agree to leave the step out
             self.journal.note("untouched", True)
         if step == scenario.num_steps - 1:
             self._record_frozen(step)

@@ -62,8 +62,12 @@ def argument(target: Any, place: int) -> str | None:
 
 
 def takes_a_class(target: Any) -> bool:
-    """Is its second argument the class of the optimizer that it builds?"""
-    return argument(target, 1) in CLASSES
+    """Is its second argument the class of the optimizer that it builds, by its name or by its default (fairscale's)?"""
+    name = argument(target, 1)
+    if name is None or name in CLASSES:
+        return name is not None
+    default = inspect.signature(target).parameters[name].default
+    return inspect.isclass(default) and issubclass(default, torch.optim.Optimizer)
 
 
 DRIVER = DistributedOptimizerDriver

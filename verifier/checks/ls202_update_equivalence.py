@@ -14,9 +14,10 @@ loss is multiplied by the number of ranks, and a ten-thousandth.
 
 Catches: an optimizer that holds other tensors than those that are trained; steps skipped or taken twice; sharded
 optimizers that do not hand out what they own; optimizer state that is lost; an inner optimizer that no scheduler
-reaches; gradients of zeros, in place of None, that let weight decay and momentum move parameters which nobody used;
-frozen parameters that move; of a rule of its own what depends on the number of ranks: parameters without an owner,
-norms and matrices taken in slices.
+reaches; gradients of zeros, in place of None, that let weight decay and momentum move parameters which nobody used, and
+None in place of zeros; frozen parameters that move; weights that move by the other ranks' gradients where one rank's is
+infinite; of a rule of its own what depends on the number of ranks: parameters without an owner, norms and matrices
+taken in slices.
 
 Blind to: steps from the first wrong gradient on, which LS201 reports; a rule of the strategy's own that is as wrong on
 one rank (but for parameters that never move), or cannot be run on one; where that is so, steps after the first with
@@ -37,6 +38,7 @@ from verifier.judge.arithmetic import contract_of, is_exact, is_narrow, is_wide,
 from verifier.judge.equivalence import blocked_reference, not_comparable
 from verifier.judge.frozen import compare_frozen
 from verifier.judge.out_of_sight import bounds_weights, compare_gradients
+from verifier.judge.overflowed import compare_overflow
 from verifier.judge.updates import compare_weights, not_judged
 from verifier.lines import NOT_RESCHEDULED
 from verifier.recording import Recording
@@ -46,6 +48,8 @@ from verifier.recording import Recording
 def update_equivalence(recording: Recording) -> Findings:
     if recording.scenario.tagged and (reason := not_told_by_tags(recording)):
         return Findings(not_claimed=reason)
+    if recording.scenario.overflow:
+        return compare_overflow(recording)
     frozen = compare_frozen(recording)
     findings = _compare_trained(recording)
     findings.comparisons += frozen.comparisons

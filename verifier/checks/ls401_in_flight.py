@@ -46,7 +46,7 @@ def in_flight(recording: Recording) -> Findings:
                         hint="wait for the collective before writing to what it works on",
                     )
                 )
-        findings.comparisons += sum(tensor.what in WATCHED for tensor in rank.tensors.values())
+        findings.comparisons += sum(what in WATCHED for what, _, _ in rank.tensors)
         findings.failures += _early_reads(recording, rank, clean)
     if not findings.comparisons and recording.complete:
         findings.not_claimed = "no collective was seen"
@@ -54,8 +54,12 @@ def in_flight(recording: Recording) -> Findings:
 
 
 def _early_reads(recording: Recording, rank: RankRecording, clean: set[object]) -> list[Failure]:
-    """The first step's gradients and weights that hold the observer's marker. What does not is added to ``clean``."""
-    watched = [t for t in rank.tensors.values() if t.what in WATCHED and t.bits not in clean]
+    """The first step's gradients and weights that hold the observer's marker. What does not is added to ``clean``.
+
+    Gradients that were looked at twice count as they were when the optimizer began: a loop that clips nothing reads
+    none before, and ``step()`` may be who waits.
+    """
+    watched = [t for (what, _, _), t in rank.tensors.items() if what in WATCHED and t.bits not in clean]
     held = [t for t in watched if _holds_marker(t)]
     clean |= {t.bits for t in watched} - {t.bits for t in held}
     first = min((t.step for t in held), default=None)

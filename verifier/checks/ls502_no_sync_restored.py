@@ -27,6 +27,8 @@ from verifier.recording import Recording
 def no_sync_restored(recording: Recording) -> Findings:
     step = recording.scenario.raise_before
     assert step is not None
+    if any(collective.written_in_flight for rank in recording.ranks for collective in rank.collectives):
+        return Findings(blocked="a tensor was written to while it was in flight, in this step or another: see LS401")
     gradients = compare_gradients(recording)
     if gradients.not_claimed is OUT_OF_SIGHT:
         return _judge_weights(recording, step)

@@ -6,7 +6,7 @@ does. Where rank 0 alone saves, and the others give an empty dictionary, its nam
 
 Catches: flat buffers saved in place of parameters; parameters or buffers left out; names of the wrapper's own between.
 
-Blind to: whether the values are right, which LS504 sees.
+Blind to: whether the values are right, which LS504 sees; what is saved in another form than a dictionary (bytes).
 
 Seen in the wild: a class of mistake: ``Missing key(s) in state_dict``, months after the run.
 
@@ -16,6 +16,7 @@ Remedy: hand ``state_dict()`` and ``load_state_dict()`` on to the wrapped module
 from __future__ import annotations
 
 from verifier.check import Findings, check
+from verifier.lines import SAVED_WITHOUT_NAMES
 from verifier.recording import Recording
 from verifier.verdict import Failure
 
@@ -23,6 +24,8 @@ from verifier.verdict import Failure
 @check(when=lambda scenario: scenario.resume_after is not None)
 def state_dict_names(recording: Recording) -> Findings:
     findings = Findings()
+    for kind in filter(None, (rank.notes.get(SAVED_WITHOUT_NAMES) for rank in recording.ranks)):
+        return Findings(not_claimed=f"state_dict() returns {kind}, which shows no names: LS504 sees what is in it")
     for rank in recording.ranks:
         saved, bare = rank.notes.get("saved_names"), rank.notes.get("bare_names")
         if saved is None or bare is None:

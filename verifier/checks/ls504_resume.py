@@ -48,7 +48,7 @@ def resume(recording: Recording) -> Findings:
         return _evaluated(recording, first)
     findings = compare_weights(recording, range(first + 1, recording.scenario.num_steps))
     told = _replicas(recording, findings.failures[0].step) if findings.failures else ""
-    early = any(rank.notes.get("saved_under_way") for rank in recording.ranks)
+    early = _saved_under_way(recording)
     for failure in findings.failures:
         if failure.cause == "schedule_ignored":
             failure.explanation += "; before it was resumed, it followed the schedule"
@@ -87,12 +87,18 @@ def _evaluated(recording: Recording, first: int) -> Findings:
 
 def _right_before(recording: Recording, last: int) -> bool:
     """Were weights right up to step ``last``, after which they were saved? Where state is sharded, a rank that fetches
-    weights in the next forward had no more of these: then it is enough that another had them.
+    weights in the next forward had no more of these: then it is enough that another had them, or that they were still
+    on their way.
     """
     failures = compare_weights(recording, range(last + 1)).failures
     wrong = {failure.rank for failure in failures}
     late = contract_of(recording).get("sharded") and {failure.step for failure in failures} == {last}
-    return not failures or bool(late and len(wrong) < recording.scenario.world_size)
+    return not failures or bool(late and (len(wrong) < recording.scenario.world_size or _saved_under_way(recording)))
+
+
+def _saved_under_way(recording: Recording) -> bool:
+    """Was anything still on its way on a rank when ``state_dict()`` was called?"""
+    return any(rank.notes.get("saved_under_way") for rank in recording.ranks)
 
 
 def _not_loaded(recording: Recording) -> list[Failure]:

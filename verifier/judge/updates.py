@@ -168,7 +168,21 @@ def _explain_weight(recording: Recording, rank: RankRecording, step: int, name: 
             "leave the gradient of a parameter that no rank used at None",
             0.9,
         )
-    if before is not None and after is not None and before.digest == after.digest:
+    rests = before is not None and after is not None and before.digest == after.digest
+    if (
+        rests
+        and rank.tensor("gradient", step, name) is None
+        and gradient.values is not None
+        and not gradient.values.any()
+    ):
+        return (
+            "zero_taken_for_none",
+            f"the gradient of {name} is zero in step {step}, in every element, and not None; rank {rank.rank} has "
+            "None, and there neither weight decay nor momentum moves the weights",
+            "tell by whether a rank had a gradient at all that nobody used a parameter, and not by its sum",
+            0.9,
+        )
+    if rests:
         return (
             "not_stepped",
             f"the weights of {name} did not move in step {step}",

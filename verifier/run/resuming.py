@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from verifier.lines import TOOK_RANK_0S
+from verifier.lines import SAVED_WITHOUT_NAMES, TOOK_RANK_0S
 from verifier.run.loading import LoadedStrategy, StrategyError
 from verifier.run.saving import offers_state
 from verifier.run.wrapping import wrapped_by
@@ -31,12 +31,14 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
         return False
     try:
         subject.journal.note("saved_under_way", subject.observer.on_their_way())
-        saved = driver.state_dict() or {}
-        subject.journal.note("saved_names", names_in(saved))
-        bare = [name for name, _ in [*subject.model.named_parameters(), *subject.model.named_buffers()]]
-        subject.journal.note("bare_names", bare)
-        transient = sorted(set(bare) - set(subject.model.state_dict()))  # buffers with persistent=False
-        subject.journal.note("transient_names", transient)
+        saved: Any = driver.state_dict()
+        saved = {} if saved is None else saved
+        if isinstance(saved, Mapping):
+            subject.journal.note("saved_names", names_in(saved))
+        else:
+            subject.journal.note(SAVED_WITHOUT_NAMES, type(saved).__name__)
+        subject.journal.note("bare_names", subject.names.all)
+        subject.journal.note("transient_names", subject.names.transient)
         state = _saved(subject, "model", saved)
         optimizer_state = _saved(subject, "optimizer", subject.optimizer.state_dict())
         torch.manual_seed(subject.scenario.seed + 77_000 + subject.rank)

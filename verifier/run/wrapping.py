@@ -19,6 +19,7 @@ from verifier import fault as faults
 from verifier.run import grouping
 from verifier.run.changing import trained
 from verifier.run.loading import LoadedStrategy, StrategyError
+from verifier.run.names import Names
 
 if TYPE_CHECKING:
     from verifier.worker import Subject
@@ -53,6 +54,7 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
     if "branch_order" in strategy.contract.disclaims:
         subject.workload.in_one_order(model)
     before = marks(model)
+    subject.names = Names(model)
     try:
         wrapped = wrap(model) if scenario.fault is None else faults.load(scenario.fault).plant(model, wrap)
         changed = marks(model) != before

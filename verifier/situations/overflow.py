@@ -2,7 +2,8 @@
 
 A sum with infinity in it is infinite on every rank. Whoever looks before the sum, and leaves out the step, or what is
 not finite, has to do that on every rank or on none; and where weights are finite after that, another step shows whether
-all of them went on with the same loss scale.
+all of them went on with the same loss scale. A weight whose gradient is infinite on one rank is left alone, or is no
+number any more: if it moves by what the others have, the infinity was hidden from whoever watches for it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,6 @@ SITUATION = Situation(
         "overflow": True,
         "small_buckets": True,
         "needs": ("non_finite_gradients",),
-        "judged_by": ("LS101", "LS601"),
+        "judged_by": ("LS101", "LS202", "LS601"),
     },
 )

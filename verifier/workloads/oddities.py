@@ -1,8 +1,10 @@
 """Oddities: parameters as they occur and are forgotten, in exact arithmetic.
 
-Tied (one tensor under two names), frozen, used twice in one forward, a scalar, a tensor of one odd element, a pair that
-gets one and the same gradient tensor from autograd, and many of equal shape. What is frozen is larger than all that is
-trained, as a backbone is: whoever reduces it, too, pays for it.
+Tied (one tensor under two names), frozen, used twice in one forward, a scalar, a tensor of one odd element, one of
+three dimensions and one of five, a pair that gets one and the same gradient tensor from autograd, and many of equal
+shape.
+What is frozen is larger than all that is trained, as a backbone is: whoever reduces it, too, pays for it. A part of it
+is in bytes, as quantised weights are; of the buffers one is a mask and one a single number.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ FEATURES = 49  # so many that the tied weight is most of what is trained: reduce
 
 class OddModel(nn.Module):
     order: torch.Tensor
+    mask: torch.Tensor
+    gain: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,22 +31,30 @@ class OddModel(nn.Module):
         self.twin_b = nn.Parameter(torch.empty(5))
         self.scale = nn.Parameter(torch.empty(()))
         self.single = nn.Parameter(torch.empty(1))
+        self.experts = nn.Parameter(torch.empty(2, 5, 5))
+        self.kernel = nn.Parameter(torch.empty(1, 5, 1, 1, 1))
+        self.levels = nn.Parameter(torch.empty(5, dtype=torch.uint8), requires_grad=False)
         self.head = nn.Linear(FEATURES, 5, bias=False)
         for parameter in self.parameters():
             with torch.no_grad():
                 parameter.copy_(torch.randint(-2, 3, parameter.shape) / 2)
         with torch.no_grad():
             self.scale.fill_(1.0)
+            self.levels.copy_(torch.randint(0, 4, (5,)))
         self.head.weight = self.embedding.weight
         self.frozen.requires_grad_(False)
         self.register_buffer("order", torch.randperm(40))
+        self.register_buffer("mask", torch.rand(40) < 0.75)
+        self.register_buffer("gain", torch.randint(1, 5, ()) / 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         saw("frozen.0.weight", next(self.frozen.parameters()))
-        saw("order", self.order)
-        hidden = self.frozen[1](self.frozen[0](self.embedding(x))[:, self.order])
-        hidden = self.twice(self.twice(hidden))
+        for name in ("order", "mask", "gain", "levels"):
+            saw(name, getattr(self, name))
+        hidden = self.frozen[1](self.frozen[0](self.embedding(x))[:, self.order] * self.mask) * self.gain
+        hidden = self.twice(self.twice(hidden + self.levels))
         hidden = hidden + (self.twin_a + self.twin_b)  # autograd hands one tensor to both
+        hidden = torch.einsum("bi,eio->bo", hidden, self.experts) + self.kernel.flatten()
         return (hidden * self.scale + self.single) @ self.head.weight
 
 

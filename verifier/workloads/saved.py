@@ -1,7 +1,8 @@
 """Saved: a model whose checkpoint has to hold more than what is trained, in float64.
 
 A frozen layer and two buffers, one of them of whole numbers, are drawn at random, and every forward computes with them:
-replicas that were built anew and were not given them compute something else. One weight is saved under two names.
+replicas that were built anew and were not given them compute something else. One weight is saved under two names, and
+one layer's name has the word in the middle that wrappers put in front.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class SavedModel(nn.Module):
         self.encoder = nn.Linear(FEATURES, WIDTH, bias=False)
         self.frozen = nn.Linear(WIDTH, WIDTH)
         self.frozen.requires_grad_(False)
-        self.norm = nn.LayerNorm(WIDTH)
+        self.norm = nn.ModuleDict({"module": nn.LayerNorm(WIDTH)})
         self.decoder = nn.Linear(FEATURES, WIDTH, bias=False)
         self.decoder.weight = self.encoder.weight
         self.register_buffer("offset", torch.randn(FEATURES))
@@ -31,7 +32,7 @@ class SavedModel(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = torch.tanh(self.encoder(x + self.offset))
-        hidden = self.norm(self.frozen(hidden)[:, self.order] * torch.arange(1, WIDTH + 1))
+        hidden = self.norm["module"](self.frozen(hidden)[:, self.order] * torch.arange(1, WIDTH + 1))
         return hidden @ self.decoder.weight
 
 

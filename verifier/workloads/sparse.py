@@ -1,4 +1,7 @@
-"""Sparse: an embedding whose gradient is sparse, beside dense layers, in float64."""
+"""Sparse: an embedding whose gradient is sparse, beside dense layers, in float64.
+
+Sentences are of several lengths: what fills them up has no gradient, so ranks have sparse ones of several sizes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from verifier.workload import Workload
 class SparseModel(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(20, 6, sparse=True)
+        self.embedding = nn.Embedding(20, 6, sparse=True, padding_idx=0)
         self.outlet = nn.Linear(6, 3)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,34 @@
+"""The bare model's names, also where wrapping has put modules of its own between those of the model.
+
+Special here: torch's ``checkpoint_wrapper`` and its like are put *into* a model, and from then on its parameters have
+longer names, though they are the same tensors and are saved under the old ones. A parameter is therefore told by what
+it is, and one that was exchanged as well (``fully_shard`` over a checkpointed layer) by its name without such parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import nn
+
+BETWEEN = ("_checkpoint_wrapped_module.", "_fsdp_wrapped_module.", "_orig_mod.")
+
+
+class Names:
+    """What ``model`` has: to be made before it is wrapped. Tied parameters have their first name."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = dict(model.named_parameters())  # kept alive, so that no other gets their identity
+        self._by_identity = {id(parameter): name for name, parameter in self._parameters.items()}
+        self.all = [name for name, _ in [*model.named_parameters(), *model.named_buffers()]]
+        self.transient = sorted({*self.all} - {*model.state_dict()})  # buffers with persistent=False
+
+    def restored(self, named: Iterable[tuple[str, nn.Parameter]]) -> list[tuple[str, nn.Parameter]]:
+        """``named``, each under its name in the bare model, as far as there is one."""
+        return [(self._by_identity.get(id(parameter)) or self._cut(name), parameter) for name, parameter in named]
+
+    def _cut(self, name: str) -> str:
+        short = name
+        for part in BETWEEN:
+            short = short.replace(part, "")
+        return short if short in self._parameters else name

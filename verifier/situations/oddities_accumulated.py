@@ -1,0 +1,20 @@
+"""Oddities accumulated: the same parameters, two micro-batches, the first under ``no_sync``.
+
+A weight under two names, or used twice, has two parts to its gradient in each of them; a scalar has nothing to be a
+view of.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    order=65,
+    workload="oddities",
+    fields={
+        "num_micro_batches": 2,
+        "small_buckets": True,
+        "needs": ("odd_parameters", "accumulation", "float64"),
+    },
+)

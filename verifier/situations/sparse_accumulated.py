@@ -1,0 +1,19 @@
+"""Sparse and accumulated: sparse gradients, two micro-batches, the first under ``no_sync``.
+
+What the first has left is sparse, too, and is added to what is dense or sparse then.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    order=65,
+    workload="sparse",
+    fields={
+        "num_micro_batches": 2,
+        "small_buckets": True,
+        "needs": ("sparse_gradients", "accumulation", "float64"),
+    },
+)
