@@ -32,8 +32,7 @@ def renderable(report: Report) -> RenderableType:
     for check in report.checks:
         if check.verdict == "fail":
             parts += ["", *_failed_check(check)]
-        elif check.verdict == "unknown" and check.claimed and not report.problems and report.verdict != "fail":
-            parts += ["", f"{check.code} {check.name}: {escape(check.why or 'unknown')}"]
+    parts += _unknown(report)
     parts += _own_rule(report) + _left_out(report) + _refused(report) + _incomplete(report)
     for scenario in report.scenarios:
         parts += _figures(scenario)
@@ -87,6 +86,22 @@ def _failed_check(check: CheckResult) -> list[RenderableType]:
     if check.failed > len(check.failures):
         also = f", also in {', '.join(check.elsewhere)}" if check.elsewhere else ""
         parts.append(f"  and {check.failed - len(check.failures)} more{also}")
+    return parts
+
+
+def _unknown(report: Report) -> list[RenderableType]:
+    """Why checks say nothing, where that is all there is to say: each reason once, with the scenarios of the first."""
+    if report.problems or report.verdict == "fail":
+        return []
+    by_reason: dict[str, list[CheckResult]] = {}
+    for check in report.checks:
+        if check.verdict == "unknown" and check.claimed:
+            scenarios, colon, reason = (check.why or "unknown").partition(": ")
+            by_reason.setdefault(reason if colon else scenarios, []).append(check)
+    parts: list[RenderableType] = []
+    for first, *others in by_reason.values():
+        parts += ["", f"{first.code} {first.name}: {escape(first.why or 'unknown')}"]
+        parts += [f"The same: {', '.join(check.code for check in others)}"] if others else []
     return parts
 
 
