@@ -122,3 +122,18 @@ def test_scenarios_are_told_of_failures_that_are_not_shown():
         code="LS202", name="n", verdict="fail", failed=3, failures=shown, failed_in=["cycle", "schedule"]
     )
     assert check.elsewhere == ["schedule"]
+
+
+def test_a_reason_is_told_once(report):
+    """Checks that say nothing for one reason, each in scenarios of its own."""
+    alone = CheckResult(code="LS301", name="o", verdict="unknown", why="plain: something else")
+    report.verdict, report.problems = "unknown", []
+    report.checks = [
+        CheckResult(code="LS001", name="i", verdict="unknown", why="plain, realistic: the model rests"),
+        CheckResult(code="LS101", name="w", verdict="unknown", why="plain: the model rests"),
+        alone,
+    ]
+    text = render(report, "text")
+    assert text.count("the model rests") == 1
+    assert "The same: LS101" in text
+    assert "LS301 o: plain: something else" in text

@@ -24,6 +24,8 @@ SHARED = {
     "equivalence": "LS201",
     "presence": "LS201",
     "updates": "LS202",
+    "wrong_updates": "LS202",
+    "overflowed": "LS202",
     "alone": "LS202",
     "frozen": "LS202",
 }  # modules that explain for these checks

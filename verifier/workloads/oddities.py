@@ -3,8 +3,9 @@
 Tied (one tensor under two names), frozen, used twice in one forward, a scalar, a tensor of one odd element, one of
 three dimensions and one of five, a pair that gets one and the same gradient tensor from autograd, and many of equal
 shape.
-What is frozen is larger than all that is trained, as a backbone is: whoever reduces it, too, pays for it. A part of it
-is in bytes, as quantised weights are; of the buffers one is a mask and one a single number.
+What is frozen is larger than all that is trained, as a backbone is: whoever reduces it, too, pays for it. Of the
+buffers one is a mask and one a single number. Where only the start is judged, a frozen parameter is in bytes, as quantised
+weights are: an optimizer that is handed those, frozen as they are, raises, and that is another question.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class OddModel(nn.Module):
     mask: torch.Tensor
     gain: torch.Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, *, quantised: bool) -> None:
         super().__init__()
         self.embedding = nn.Linear(FEATURES, 5, bias=False)
         self.frozen = nn.Sequential(nn.Linear(5, 40), nn.Linear(40, 5))
@@ -33,26 +34,29 @@ class OddModel(nn.Module):
         self.single = nn.Parameter(torch.empty(1))
         self.experts = nn.Parameter(torch.empty(2, 5, 5))
         self.kernel = nn.Parameter(torch.empty(1, 5, 1, 1, 1))
-        self.levels = nn.Parameter(torch.empty(5, dtype=torch.uint8), requires_grad=False)
         self.head = nn.Linear(FEATURES, 5, bias=False)
         for parameter in self.parameters():
             with torch.no_grad():
                 parameter.copy_(torch.randint(-2, 3, parameter.shape) / 2)
         with torch.no_grad():
             self.scale.fill_(1.0)
-            self.levels.copy_(torch.randint(0, 4, (5,)))
         self.head.weight = self.embedding.weight
         self.frozen.requires_grad_(False)
         self.register_buffer("order", torch.randperm(40))
         self.register_buffer("mask", torch.rand(40) < 0.75)
         self.register_buffer("gain", torch.randint(1, 5, ()) / 2)
+        if quantised:
+            self.levels = nn.Parameter(torch.randint(0, 4, (5,), dtype=torch.uint8), requires_grad=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         saw("frozen.0.weight", next(self.frozen.parameters()))
-        for name in ("order", "mask", "gain", "levels"):
-            saw(name, getattr(self, name))
+        for name, buffer in self.named_buffers():
+            saw(name, buffer)
         hidden = self.frozen[1](self.frozen[0](self.embedding(x))[:, self.order] * self.mask) * self.gain
-        hidden = self.twice(self.twice(hidden + self.levels))
+        if hasattr(self, "levels"):
+            saw("levels", self.levels)
+            hidden = hidden + self.levels
+        hidden = self.twice(self.twice(hidden))
         hidden = hidden + (self.twin_a + self.twin_b)  # autograd hands one tensor to both
         hidden = torch.einsum("bi,eio->bo", hidden, self.experts) + self.kernel.flatten()
         return (hidden * self.scale + self.single) @ self.head.weight
@@ -62,7 +66,7 @@ class Oddities(Workload):
     exact = True
 
     def model(self, rank: int | None) -> nn.Module:
-        return OddModel().double()
+        return OddModel(quantised=not self.scenario.same_start).double()
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step

@@ -1,0 +1,194 @@
+"""Why a weight is not the single process's, though its gradient was right: from its numbers before and after the step.
+
+Special here: patterns are tried from the surest to the vaguest, and what fits none says so with little confidence.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verifier.judge.misplaced import same_in_another_order
+from verifier.judge.movement import common_factor, is_about, told_by_the_world_size
+from verifier.judge.narrowing import held_in
+from verifier.recording import RankRecording, Recording, Tensor
+from verifier.scenario import SGD_LR, SGD_MOMENTUM, Scenario
+from verifier.scheduling import FACTOR
+
+
+def explain_weight(recording: Recording, rank: RankRecording, step: int, name: str) -> tuple[str, str, str, float]:
+    """Cause, explanation, hint and confidence of ``name``'s weights being wrong on ``rank`` after ``step``."""
+    assert recording.reference is not None
+    before, after = rank.tensor("weight", step - 1, name), rank.tensor("weight", step, name)
+    wanted = recording.reference.tensor("weight", step, name)
+    gradient = recording.reference.tensor("gradient", step, name)
+    if gradient is None:
+        return (
+            "unused_parameter_moved",
+            f"no rank used {name} in step {step}, and its weights are not those of the single process, whose gradient "
+            "is None there: a gradient of zeros lets weight decay and momentum move it",
+            "leave the gradient of a parameter that no rank used at None",
+            0.9,
+        )
+    if before is not None and after is not None and before.digest == after.digest:
+        return _why_it_rests(rank, step, name, gradient)
+    if before is not None and after is not None and wanted is not None:
+        pattern = _pattern(recording, step, name, before.values, after.values, wanted.values)
+        if pattern is not None:
+            return pattern
+    if (observed := rank.tensor("gradient", step, name)) is None or observed.values is None:
+        return (
+            "update_differs",
+            f"the weights of {name} are wrong after step {step}; their gradient was not whole on this rank to compare",
+            "look at what each rank gives and gets of this gradient, also where some rank did not use the parameter",
+            0.5,
+        )
+    return (
+        "update_differs",
+        f"the gradient of {name} was right in step {step}, and the weights after the optimizer's step are not",
+        "look at what happens between the gradient and the step: clipping, scaling, skipped steps, optimizer state",
+        0.5,
+    )
+
+
+def _why_it_rests(rank: RankRecording, step: int, name: str, gradient: Tensor) -> tuple[str, str, str, float]:
+    """``gradient``: the single process's."""
+    if rank.tensor("gradient", step, name) is None and gradient.values is not None and not gradient.values.any():
+        return (
+            "zero_taken_for_none",
+            f"the gradient of {name} is zero in step {step}, in every element, and not None; rank {rank.rank} has "
+            "None, and there neither weight decay nor momentum moves the weights",
+            "tell by whether a rank had a gradient at all that nobody used a parameter, and not by its sum",
+            0.9,
+        )
+    return (
+        "not_stepped",
+        f"the weights of {name} did not move in step {step}",
+        "hand the optimizer the parameters that are trained, and step on every rank",
+        0.9,
+    )
+
+
+def _pattern(
+    recording: Recording,
+    step: int,
+    name: str,
+    before: np.ndarray | None,
+    after: np.ndarray | None,
+    wanted: np.ndarray | None,
+) -> tuple[str, str, str, float] | None:
+    """What the weights before and after a step, and those that there should be, have to do with one another."""
+    if (unheard := _unheard(recording, step, name, after, wanted)) is not None:
+        return unheard
+    factor = common_factor(before, after, wanted)
+    if factor is not None:
+        return _explain_factor(recording.scenario, step, name, factor)
+    if (rested := _rested(before, after, wanted)) is not None:
+        return (
+            "not_stepped",
+            f"elements {rested} of {name}, laid flat, did not move in step {step}, and all others did as they should",
+            "where a rank did not use the parameter, its part needs the mean gradient all the same"
+            if _unused_by_some(recording, name)
+            else "pad what is divided among ranks, so that the last elements have an owner, too",
+            0.9,
+        )
+    if (dtype := held_in(after, wanted, step)) is not None:
+        return (
+            "held_narrower",
+            f"after step {step} {name} holds numbers of {dtype}, as near to the right ones as that dtype allows",
+            "keep copies of weights in the dtype of the parameter, or say that this is not claimed: "
+            'Contract(disclaims={"float64"})',
+            0.9,
+        )
+    if same_in_another_order(after, wanted):
+        return (
+            "misplaced_elements",
+            f"after step {step} every number of {name} is there, and not at its index: these are the right weights "
+            "in another order",
+            "copy weights by index: a view of a transposed tensor has its elements elsewhere in memory",
+            0.9,
+        )
+    return None
+
+
+def _unheard(
+    recording: Recording, step: int, name: str, after: np.ndarray | None, wanted: np.ndarray | None
+) -> tuple[str, str, str, float] | None:
+    """Is this the first step after other options than the rate were changed, as schedulers change them?"""
+    if recording.scenario.new_options_after == step - 1:
+        return (
+            "schedule_ignored",
+            f"after step {step - 1}, up to which all weights were right, betas changed, the decay of one group and the "
+            f"learning rate of the other, and in step {step} {name} does not move by the new ones",
+            "read all options from the optimizer's param_groups in each step, each group its own: schedulers change "
+            "them there",
+            0.8,
+        )
+    if _with_old_momentum(recording, step, name, after, wanted):
+        return (
+            "schedule_ignored",
+            f"momentum changed after step {step - 1}, and in step {step} {name} moved as with the old one",
+            "read momentum, too, from the optimizer's param_groups in each step: schedulers change it there",
+            0.95,
+        )
+    return None
+
+
+def _with_old_momentum(
+    recording: Recording, step: int, name: str, after: np.ndarray | None, wanted: np.ndarray | None
+) -> bool:
+    """Is ``after`` what SGD comes to if its momentum, changed after the first step, is the old one in the second?"""
+    assert recording.reference is not None
+    first = recording.reference.tensor("gradient", 0, name)  # and SGD's momentum after that step
+    if (recording.scenario.new_momentum_after, step) != (0, 1) or first is None or first.values is None:
+        return False
+    if after is None or wanted is None or after.shape != wanted.shape or not first.values.any():
+        return False
+    due = wanted - SGD_LR * SGD_MOMENTUM * (1 - FACTOR) * first.values
+    return bool(np.allclose(after, due, rtol=1e-9, atol=0))
+
+
+def _rested(before: np.ndarray | None, after: np.ndarray | None, wanted: np.ndarray | None) -> str | None:
+    """Which elements are wrong, as "first-last", if those that are wrong are one run of such as never moved."""
+    if before is None or after is None or wanted is None or not before.shape == after.shape == wanted.shape:
+        return None
+    if not np.isfinite(after).all():  # which compares as neither right nor wrong
+        return None
+    start, end, due = (values.reshape(-1) for values in (before, after, wanted))
+    largest = np.abs(due - start).max(initial=0.0)
+    wrong = np.flatnonzero(np.abs(end - due) > 1e-3 * largest)
+    if not wrong.size or wrong.size == due.size or wrong[-1] - wrong[0] >= wrong.size:
+        return None
+    return f"{wrong[0]}-{wrong[-1]}" if (end[wrong] == start[wrong]).all() else None
+
+
+def _unused_by_some(recording: Recording, name: str) -> bool:
+    """Had a rank no gradient of its own in the first step?"""
+    alone, numbers = recording.reference, [rank.rank for rank in recording.ranks]
+    return alone is not None and any(alone.tensor(f"local_gradient_{number}", 0, name) is None for number in numbers)
+
+
+def _explain_factor(scenario: Scenario, step: int, name: str, factor: float) -> tuple[str, str, str, float]:
+    if step == 0 and scenario.optimizer == "sgd" and is_about(factor, 2 + SGD_MOMENTUM):
+        return (
+            "stepped_twice",
+            f"the weights of {name} moved {factor:.3g} times as far as they should in step {step}, as two steps with a "
+            f"momentum of {SGD_MOMENTUM:g} move them",
+            "step once: in the loop or in the strategy, not in both",
+            0.9,
+        )
+    if step - 1 in scenario.new_lr_after and is_about(factor, 1 / FACTOR):
+        return (
+            "schedule_ignored",
+            f"the learning rate changed after step {step - 1}, and in step {step} {name} moved as far as "
+            "with the old one",
+            "read lr from the optimizer's param_groups in each step, where schedulers change it",
+            0.95,
+        )
+    of_size = told_by_the_world_size(factor, scenario.world_size)
+    return (
+        "update_scaled",
+        f"the gradient of {name} was right in step {step}, and its weights moved {factor:.3g} times as far as they "
+        f"should{of_size}",
+        "hand the optimizer the learning rate that the loop asks for; scale or clip no gradient inside step()",
+        0.9 if of_size else 0.6,
+    )
