@@ -4,8 +4,8 @@ Tied (one tensor under two names), frozen, used twice in one forward, a scalar, 
 three dimensions and one of five, a pair that gets one and the same gradient tensor from autograd, and many of equal
 shape.
 What is frozen is larger than all that is trained, as a backbone is: whoever reduces it, too, pays for it. Of the
-buffers one is a mask and one a single number. Where only the start is judged, a frozen parameter is in bytes, as quantised
-weights are: an optimizer that is handed those, frozen as they are, raises, and that is another question.
+buffers one is a mask and one a single number. Where only the start is judged, a frozen parameter is in bytes, as
+quantised weights are: an optimizer that is handed those, frozen as they are, raises, and that is another question.
 """
 
 from __future__ import annotations
