@@ -12,6 +12,7 @@ import numpy as np
 
 from verifier.check import Findings
 from verifier.judge.arithmetic import is_lossy, own_steps
+from verifier.judge.updates import compare_weights
 from verifier.recording import RankRecording, Recording
 from verifier.verdict import Failure
 
@@ -19,14 +20,16 @@ from verifier.verdict import Failure
 def compare_overflow(recording: Recording) -> Findings:
     """The weight with the infinite gradient on every rank, before the step and after it.
 
-    Nothing is said where ranks came to different ends: LS101 says that.
+    Nothing is said where ranks came to different ends, which LS101 says, or where the other weights are wrong as well.
     """
     if is_lossy(recording):
         return Findings(not_claimed="the strategy declares what it loses on the wire: infinity may be among it")
     if reason := own_steps(recording):
         return Findings(not_claimed=reason)
-    findings = Findings()
-    for name in recording.ranks[-1].notes.get("arrived") or ():
+    findings, infinite = Findings(), recording.ranks[-1].notes.get("arrived") or {}
+    if any(failure.parameter not in infinite for failure in compare_weights(recording, range(1)).failures):
+        return Findings(blocked="weights are wrong whose gradients were finite, too: see LS201")
+    for name in infinite:
         moved = [_moved(rank, name) for rank in recording.ranks]
         if None in moved:
             return Findings(blocked=f"the weights of {name} were not recorded on every rank")
