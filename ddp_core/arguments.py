@@ -16,6 +16,7 @@ from torch import nn
 DEFAULT_BUCKET_MB = 25.0  # torch's
 
 OPTIMIZERS = ("optimizer", "optim", "opt", "base_optimizer", "inner_optimizer")
+_CLASS = ("_class", "_cls", "_type")
 _RANK = ("rank", "global_rank")
 _LOCAL_RANK = "local_rank"
 _WORLD_SIZE = (
@@ -26,6 +27,11 @@ _MODEL = ("model", "module", "net", "network")
 _GROUP = ("process_group", "group", "pg", "dp_group")
 _OF_THE_JOB = (*_RANK, _LOCAL_RANK, *_WORLD_SIZE, *_GROUP)
 _BUCKET_MB = ("bucket_cap_mb", "bucket_size_mb", "bucket_mb")
+
+
+def names_an_optimizer(name: str | None) -> bool:
+    """Is an argument of this name an optimizer, and not the class of one?"""
+    return name is not None and (name in OPTIMIZERS or ("optimizer" in name and not name.endswith(_CLASS)))
 
 
 def missing(wrap: Callable[..., Any], options: dict[str, Any], num_given: int = 1) -> list[str]:
@@ -83,8 +89,8 @@ def filled(
         "named_parameters": list(model.named_parameters()),
         **dict.fromkeys(_MODEL, model),
     }
-    if make_optimizer is not None and any(name in OPTIMIZERS for name in asked):
-        known |= dict.fromkeys(OPTIMIZERS, make_optimizer())
+    if make_optimizer is not None and any(map(names_an_optimizer, asked)):
+        known |= dict.fromkeys(filter(names_an_optimizer, asked), make_optimizer())
     if "bucket" in asked:
         raise TypeError(
             f"{getattr(wrap, '__name__', 'this')} looks like a communication hook: torch takes a plain function "

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from ddp_core.methods import takes
+from ddp_core.methods import backward_through, takes
 
 # Flags that a loop sets by hand, in wrappers without a no_sync() context: true for the backward that synchronises.
 SYNC_FLAGS = ("require_backward_grad_sync", "require_gradient_sync")
@@ -101,7 +101,8 @@ class Driver:
             setattr(self.wrapped, name, True)
 
     def backward(self, loss: torch.Tensor) -> None:
-        loss.backward()
+        """By the optimizer that came out of ``wrap``, where it has a ``backward(loss)``, as ColossalAI's has."""
+        backward_through(self.optimizer_of_wrap, loss)
 
     def before_step(self) -> None:
         """After the last backward, before the optimizer steps. Gradients must be final when this returns."""

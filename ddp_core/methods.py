@@ -52,11 +52,13 @@ def that_a_loop_may_call(owner: Any) -> list[str]:
 
 
 def what_it_asks_for(method: Callable[..., Any], model: nn.Module, optimizer: Any) -> Any:
-    """For the one argument of ``method``, by its name: parameters, the optimizer, or the model."""
+    """For the one argument of ``method``, by its name: parameters, named or not, the optimizer, or the model."""
     (name,) = [*inspect.signature(method).parameters][:1]
+    if "param" in name and "named" in name:
+        return list(model.named_parameters())
     if "param" in name:
         return list(model.parameters())
-    return optimizer if "optim" in name else model
+    return optimizer if "optim" in name or name == "opt" else model
 
 
 class CalledByLoop:

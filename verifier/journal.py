@@ -33,6 +33,7 @@ class Journal:
         self._lines = AppendedFile(folder / "journal.jsonl")
         self._blobs = AppendedFile(folder / "blobs.bin")
         self._digests: dict[tuple[str, int, str], str] = {}
+        self.replaced: set[tuple[str, int]] = set()  # (what, step): looked at again, and was another
 
     def write(self, kind: str, **fields: Any) -> None:
         self._lines.append((dumps({"kind": kind, **fields}) + "\n").encode())
@@ -56,8 +57,10 @@ class Journal:
         part, shard = local_shard(tensor)
         data = tensor_bytes(part)
         digest = xxhash.xxh3_128_hexdigest(data)
-        if only_if_changed and self._digests.get((what, step, name)) == digest:
-            return
+        if only_if_changed:
+            if self._digests.get((what, step, name)) == digest:
+                return
+            self.replaced.add((what, step))
         self._digests[what, step, name] = digest
         self.write(
             "tensor",

@@ -21,7 +21,7 @@ from verifier import workload as workloads
 from verifier.journal import Journal
 from verifier.lines import NOT_RESCHEDULED, STOPPED_AFTER
 from verifier.observe.observer import Observer
-from verifier.run import grouping, update_rule
+from verifier.run import clipping, grouping, update_rule
 from verifier.run.changing import change, trained
 from verifier.run.dropping import drop_batch, leave_no_sync_by_an_exception
 from verifier.run.evaluating import evaluate, stay_in_evaluation_mode
@@ -82,9 +82,7 @@ class Subject:
         if not self._claimed(strategy.driven_by(self.driver)):
             return
         if self.scenario.clip_norm is not None and not self.driver.can_clip:
-            self.journal.note(
-                "not_claimed", "gradients may not be final before step(), and there is no clip_grad_norm_() of its own"
-            )
+            self.journal.note("not_claimed", clipping.TOO_EARLY)
             return
         if not (self._train_unevenly() if self.scenario.uneven else self._train(strategy)):
             return
@@ -113,6 +111,9 @@ class Subject:
             if step == self.scenario.drop_before and not drop_batch(self, step):
                 return False
             self._step(step)
+            if step == 0 and clipping.was_too_early(self):
+                self.journal.note("not_claimed", clipping.TOO_EARLY)
+                return False
             if self.scenario.overflow and not finite_everywhere(self):
                 self.journal.note(STOPPED_AFTER, step)
                 break

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddp_core.arguments import OPTIMIZERS, filled
+from ddp_core.arguments import filled, names_an_optimizer
 from ddp_core.driver import Driver
 
 CLASSES = ("optimizer_class", "optimizer_cls", "optim_class", "optim_cls", "optimizer_type")
+PARAMETERS = ("params", "parameters")
 
 
 class DistributedOptimizerDriver(Driver):
@@ -33,7 +34,7 @@ class DistributedOptimizerDriver(Driver):
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
         """A class or function whose first argument is an optimizer. What ``wrap(model)`` returned never is."""
-        return argument(wrapped, 0) in OPTIMIZERS
+        return names_an_optimizer(argument(wrapped, 0))
 
     @property
     def can_clip(self) -> bool:
@@ -62,10 +63,14 @@ def argument(target: Any, place: int) -> str | None:
 
 
 def takes_a_class(target: Any) -> bool:
-    """Is its second argument the class of the optimizer that it builds, by its name or by its default (fairscale's)?"""
+    """Is its second argument the class of the optimizer that it builds: by its name, by what it is that comes before it
+    (a ``wrap`` is never given parameters), or by its default, as fairscale's?
+    """
     name = argument(target, 1)
     if name is None or name in CLASSES:
         return name is not None
+    if argument(target, 0) in PARAMETERS and "optim" in name:
+        return True
     default = inspect.signature(target).parameters[name].default
     return inspect.isclass(default) and issubclass(default, torch.optim.Optimizer)
 

@@ -27,6 +27,8 @@ def compare_overflow(recording: Recording) -> Findings:
     if reason := own_steps(recording):
         return Findings(not_claimed=reason)
     findings, infinite = Findings(), recording.ranks[-1].notes.get("arrived") or {}
+    if not infinite:
+        return Findings(not_claimed="the gradient was infinite in a parameter that is not the one that is trained")
     if any(failure.parameter not in infinite for failure in compare_weights(recording, range(1)).failures):
         return Findings(blocked="weights are wrong whose gradients were finite, too: see LS201")
     for name in infinite:

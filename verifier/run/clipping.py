@@ -1,0 +1,22 @@
+"""Whether a loop can clip what the strategy steps by, as ``clipping`` does between the backward and the step.
+
+Special here: a style may say so beforehand (``Driver.can_clip``). Of an optimizer that came out of ``wrap`` with the
+model it is only seen in its first ``step()`` that it reduces there what has been clipped before, each rank by its own
+norm.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from verifier.worker import Subject
+
+TOO_EARLY = "gradients may not be final before step(), and there is no clip_grad_norm_() of its own"
+
+
+def was_too_early(subject: Subject) -> bool:
+    """After the first step: did an optimizer of the strategy's own reduce in it what this loop had clipped?"""
+    clipped_by_loop = subject.scenario.clip_norm is not None and not hasattr(subject.driver.wrapped, "clip_grad_norm_")
+    brought = subject.driver.optimizer_of_wrap is not None
+    return clipped_by_loop and brought and ("gradient", 0) in subject.journal.replaced
