@@ -44,9 +44,9 @@ class OddModel(nn.Module):
         self.frozen.requires_grad_(False)
         self.register_buffer("order", torch.randperm(40))
         self.register_buffer("mask", torch.rand(40) < 0.75)
-        self.register_buffer("gain", torch.randint(1, 5, ()) / 2)
+        self.register_buffer("gain", torch.randint(1, 2**20 if quantised else 5, ()) / 2)  # no two ranks draw the same
         if quantised:
-            self.levels = nn.Parameter(torch.randint(0, 4, (5,), dtype=torch.uint8), requires_grad=False)
+            self.levels = nn.Parameter(torch.randint(0, 256, (5,), dtype=torch.uint8), requires_grad=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         saw("frozen.0.weight", next(self.frozen.parameters()))
