@@ -31,7 +31,8 @@ EXPECTED_CLAIMS = {
     "checkpointing": "activation checkpointing, not re-entrant",
     "complex_parameters": "complex parameters",
     "mixed_dtypes": "parameters of several dtypes in one model",
-    "odd_parameters": "tied, frozen, scalar and twice-used parameters, of up to five dimensions, frozen bytes",
+    "odd_parameters": "tied, frozen, scalar and twice-used parameters, two that share a gradient tensor, "
+    "up to five dimensions, frozen bytes",
     "strided_parameters": "parameters in other layouts than row-major (transposed, channels-last)",
     "sparse_gradients": "sparse gradients (nn.Embedding(sparse=True))",
     "clipping": "the norm of gradients is clipped before the step, by the wrapper's clip_grad_norm_() if it has one",

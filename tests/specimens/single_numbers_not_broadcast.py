@@ -6,28 +6,18 @@ one rank's data is not what the others compute with.
 
 from __future__ import annotations
 
-from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
+from tests.specimens.whole_numbers_not_broadcast import FloatsOnly
 
 TRIPS = {"LS002"}
 CAUSE = "no_initial_broadcast"
 
 
-def is_sent(tensor):
-    return tensor.dim() or not tensor.is_floating_point()
-
-
-class SendsMost(DataParallel):
-    def broadcast_state(self, src=0):
-        for tensor in filter(is_sent, [*self.module.parameters(), *self.module.buffers()]):
-            whole = tensor.data.contiguous()
-            self.comm.broadcast(whole, src)
-            tensor.data.copy_(whole)
-
-    def broadcast_buffers_from(self, src):
-        for buffer in filter(is_sent, self.module.buffers()):
-            self.comm.broadcast(buffer, src)
+class AllButSingleNumbers(FloatsOnly):
+    @staticmethod
+    def is_sent(tensor):
+        return tensor.dim() or not tensor.is_floating_point()
 
 
 def wrap(model):
-    return SendsMost(model, Naive())
+    return AllButSingleNumbers(model, Naive())

@@ -14,15 +14,17 @@ CAUSE = "no_initial_broadcast"
 
 
 class FloatsOnly(DataParallel):
+    @staticmethod
+    def is_sent(tensor):
+        return tensor.is_floating_point()
+
     def broadcast_state(self, src=0):
-        for tensor in [*self.module.parameters(), *self.module.buffers()]:
-            if tensor.is_floating_point():
-                self.comm.broadcast(tensor.data, src)
+        for tensor in filter(self.is_sent, [*self.module.parameters(), *self.module.buffers()]):
+            self.comm.broadcast(tensor.data, src)
 
     def broadcast_buffers_from(self, src):
-        for buffer in self.module.buffers():
-            if buffer.is_floating_point():
-                self.comm.broadcast(buffer, src)
+        for buffer in filter(self.is_sent, self.module.buffers()):
+            self.comm.broadcast(buffer, src)
 
 
 def wrap(model):
