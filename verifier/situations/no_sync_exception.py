@@ -8,5 +8,11 @@ SITUATION = Situation(
     since="standard",
     workload="llama",
     samples_per_micro_batch=2,
-    fields={"num_steps": 3, "raise_before": 2, "small_buckets": True, "judged_by": ("LS502",), "needs": ("float64",)},
+    fields={
+        "num_steps": 3,
+        "raise_before": 2,
+        "small_buckets": True,
+        "judged_by": ("LS401", "LS502"),  # what is written to in flight is no matter of no_sync(), and has to be told
+        "needs": ("float64",),
+    },
 )
