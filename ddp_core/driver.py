@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import nn
@@ -19,6 +19,7 @@ from ddp_core.methods import backward_through, takes
 
 # Flags that a loop sets by hand, in wrappers without a no_sync() context: true for the backward that synchronises.
 SYNC_FLAGS = ("require_backward_grad_sync", "require_gradient_sync")
+CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_by_norm")
 SYNC_SWITCH = "set_requires_gradient_sync"  # of torch's fully_shard and replicate: it stays where it is put
 
 
@@ -134,10 +135,22 @@ class Driver:
         """Are gradients final when ``before_step`` has returned, so that a loop may clip them?"""
         return True
 
+    @property
+    def own_clip(self) -> Callable[..., Any] | None:
+        """The strategy's own ``clip_grad_norm_``, of its wrapper or of the optimizer that it made: no rank of a sharder
+        knows the whole norm. None: it has none.
+        """
+        for owner in (self.wrapped, self.optimizer_of_wrap):
+            for name in CLIPS:
+                own = getattr(owner, name, None)
+                if takes(own, 1) or takes(own, 2):
+                    return cast("Callable[..., Any]", own)
+        return None
+
     def clip(self, parameters: list[nn.Parameter], max_norm: float) -> None:
-        """By the wrapper's own ``clip_grad_norm_``, where it has one: no rank of a sharder knows the whole norm."""
-        own = getattr(self.wrapped, "clip_grad_norm_", None)
-        if not callable(own):
+        """By ``own_clip``, or as torch does it."""
+        own = self.own_clip
+        if own is None:
             torch.nn.utils.clip_grad_norm_(parameters, max_norm)
         elif "parameters" in inspect.signature(own).parameters:
             own(parameters, max_norm)

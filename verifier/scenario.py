@@ -20,6 +20,7 @@ DECAY, SLOWER = (
     1 / 4,
 )  # of groups: one decays, the other is slower; powers of two, so that exact arithmetic stays so
 ADAMW_LR = 1e-3
+ADAMW_BETAS, ADAMW_EPS, ADAMW_DECAY = (0.9, 0.999), 1e-8, 0.01  # torch's own, where none are asked for
 FAR_ABOVE = 1e6
 
 
@@ -51,6 +52,9 @@ class Scenario(BaseModel):
     # How the loop behaves. Whatever is set here, the single process does it, too.
     optimizer: Literal["sgd", "adamw"] = "sgd"
     weight_decay: float = Field(0.0, ge=0)
+    betas: tuple[float, float] | None = Field(None, description="of AdamW; None: torch's own")
+    eps: float | None = Field(None, gt=0, description="of AdamW; None: torch's own")
+    nesterov: bool = Field(False, description="SGD's momentum is Nesterov's")
     groups: bool = Field(False, description="the optimizer gets two groups of parameters, with options of their own")
     parameters_once: bool = Field(False, description="the optimizer gets parameters that can be gone through once")
     eval_mode: bool = Field(False, description="the model is trained in evaluation mode")

@@ -157,7 +157,7 @@ class Subject:
         cls, options = self.workload.optimizer()
         self.brought = update_rule.Brought(driver)
         try:
-            self.optimizer = grouping.optimizer_of(driver, scenario, self.parameters, cls, options)
+            self.optimizer = grouping.optimizer_with_less(driver, scenario, self.parameters, cls, options, self.journal)
         except BaseException as error:
             raise StrategyError.of("while the optimizer was made", error) from error
         asked = grouping.was_asked(self.optimizer, cls, self.parameters)

@@ -62,8 +62,10 @@ class Workload(ABC):
         """SGD with momentum, or AdamW, and its options. SGD first: Adam hides wrong scales."""
         decay = {"weight_decay": self.scenario.weight_decay} if self.scenario.weight_decay else {}
         if self.scenario.optimizer == "adamw":
-            return torch.optim.AdamW, {"lr": ADAMW_LR, **decay}
-        return torch.optim.SGD, {"lr": SGD_LR, "momentum": SGD_MOMENTUM, **decay}
+            others = {"betas": self.scenario.betas, "eps": self.scenario.eps}
+            return torch.optim.AdamW, {"lr": ADAMW_LR, **decay, **{k: v for k, v in others.items() if v is not None}}
+        nesterov = {"nesterov": True} if self.scenario.nesterov else {}
+        return torch.optim.SGD, {"lr": SGD_LR, "momentum": SGD_MOMENTUM, **decay, **nesterov}
 
     def begin(self, model: nn.Module) -> None:
         """What is done to the bare model before it is wrapped: what will be unfrozen later is frozen."""

@@ -38,17 +38,19 @@ class DistributedOptimizerDriver(Driver):
 
     @property
     def can_clip(self) -> bool:
-        return False
+        """By a method of the optimizer's own alone: others may come before gradients are reduced."""
+        return self.own_clip is not None
 
     def make_optimizer(
         self, cls: type[torch.optim.Optimizer], parameters: list[nn.Parameter], **options: Any
     ) -> torch.optim.Optimizer:
         if takes_a_class(self._build):
-            by_name = filled(self._build, self._options, self.model, None, num_given=2)
-            built: torch.optim.Optimizer = self._build(parameters, cls, **options, **by_name)
+            by_name = filled(self._build, options | self._options, self.model, None, num_given=2)
+            built: torch.optim.Optimizer = self._build(parameters, cls, **by_name)
         else:
             by_name = filled(self._build, self._options, self.model, None)
             built = self._build(cls(parameters, **options), **by_name)
+        self.optimizer_of_wrap = built
         return built
 
 

@@ -44,7 +44,7 @@ class EngineDriver(Driver):
     @property
     def can_clip(self) -> bool:
         """An engine may still have gradients to reduce in ``step()``: it clips by itself, where it offers it."""
-        return callable(getattr(self.wrapped, "clip_grad_norm_", None))
+        return self.own_clip is not None
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         self.wrapped.step()

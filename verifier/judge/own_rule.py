@@ -17,11 +17,10 @@ from verifier.judge.arithmetic import contract_of, is_exact, is_wide
 from verifier.judge.equivalence import blocked_reference
 from verifier.judge.inside_step import SHOWN_ALONE
 from verifier.judge.updates import compare_with_reference
-from verifier.judge.weight_bounds import ADAMW_EPS, weight_bound
+from verifier.judge.weight_bounds import weight_bound
 from verifier.recording import RankRecording, Recording
-from verifier.scenario import DECAY, SLOWER, Scenario
+from verifier.scenario import ADAMW_DECAY, ADAMW_EPS, DECAY, SLOWER, Scenario
 
-ADAMW_DECAY = 0.01  # torch's own, where none is asked for
 Direction = Callable[[np.ndarray], np.ndarray]
 READ_BY = frozenset({"LS202", "LS504"})
 

@@ -14,9 +14,8 @@ from verifier.judge.arithmetic import contract_of, is_exact, is_lossy, is_narrow
 from verifier.judge.comparison import UNIT_ROUNDOFF, bound_exact, bound_float64
 from verifier.judge.expectation import LOSSY_DRIFT, SINGLE_BOUND, added_to_norms
 from verifier.recording import Recording, Tensor
-from verifier.scenario import ADAMW_LR, SGD_LR, SGD_MOMENTUM
+from verifier.scenario import ADAMW_EPS, ADAMW_LR, SGD_LR, SGD_MOMENTUM
 
-ADAMW_EPS = 1e-8  # torch's own, which the loop does not change
 NARROW_BOUND = 0.25  # of the largest movement: gradients of another batch in bfloat16 come to a few hundredths
 ROUNDINGS = 1e-12  # of float64, in the dozen operations of a step, relative to the largest weight
 
@@ -71,14 +70,14 @@ def _adamw_bound(recording: Recording, step: int, name: str, largest: float) -> 
     assert recording.reference is not None
     bound: np.ndarray | float = ROUNDINGS * max(largest, 1.0) * (step + 1)
     squares: np.ndarray | float = 0.0
-    off, used = 0.0, 0
+    off, used, eps = 0.0, 0, recording.scenario.eps or ADAMW_EPS
     for number in range(step + 1):
         gradient = recording.reference.tensor("gradient", number, name)
         if gradient is None or gradient.values is None:  # AdamW passes it over
             continue
         off, used = max(off, bound_float64(gradient.values)), used + 1
         squares = squares + np.abs(gradient.values) ** 2
-        bound = bound + 4 * ADAMW_LR * off / (np.sqrt(squares / used) + ADAMW_EPS)
+        bound = bound + 4 * ADAMW_LR * off / (np.sqrt(squares / used) + eps)
     return bound
 
 

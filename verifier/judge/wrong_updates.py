@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from verifier.judge.lost_options import lost_options
 from verifier.judge.misplaced import same_in_another_order
 from verifier.judge.movement import common_factor, is_about, told_by_the_world_size
 from verifier.judge.narrowing import held_in
@@ -79,6 +80,14 @@ def _pattern(
     """What the weights before and after a step, and those that there should be, have to do with one another."""
     if (unheard := _unheard(recording, step, name, after, wanted)) is not None:
         return unheard
+    if (lost := lost_options(recording, step, name, after)) is not None:
+        return (
+            "options_lost",
+            f"{name} moved as {lost}, and that is not how the optimizer was asked for",
+            "hand on everything that an optimizer was given, and each group's own, where it is built anew over other "
+            "tensors",
+            0.95,
+        )
     factor = common_factor(before, after, wanted)
     if factor is not None:
         return _explain_factor(recording.scenario, step, name, factor)
@@ -143,8 +152,19 @@ def _with_old_momentum(
         return False
     if after is None or wanted is None or after.shape != wanted.shape or not first.values.any():
         return False
-    due = wanted - SGD_LR * SGD_MOMENTUM * (1 - FACTOR) * first.values
+    second = recording.reference.tensor("gradient", 1, name)
+    if second is None or second.values is None:
+        return False
+    moved = [_moved_by(momentum, first.values, second.values) for momentum in (SGD_MOMENTUM, SGD_MOMENTUM * FACTOR)]
+    nesterovs = recording.scenario.nesterov
+    due = wanted - SGD_LR * (moved[0][nesterovs] - moved[1][nesterovs])
     return bool(np.allclose(after, due, rtol=1e-9, atol=0))
+
+
+def _moved_by(momentum: float, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What SGD's second step is the rate times of, without Nesterov's momentum and with it (torch.optim.SGD)."""
+    buffer = momentum * first + second
+    return buffer, second + momentum * buffer
 
 
 def _rested(before: np.ndarray | None, after: np.ndarray | None, wanted: np.ndarray | None) -> str | None:

@@ -17,6 +17,6 @@ TOO_EARLY = "gradients may not be final before step(), and there is no clip_grad
 
 def was_too_early(subject: Subject) -> bool:
     """After the first step: did an optimizer of the strategy's own reduce in it what this loop had clipped?"""
-    clipped_by_loop = subject.scenario.clip_norm is not None and not hasattr(subject.driver.wrapped, "clip_grad_norm_")
+    clipped_by_loop = subject.scenario.clip_norm is not None and subject.driver.own_clip is None
     brought = subject.driver.optimizer_of_wrap is not None
     return clipped_by_loop and brought and ("gradient", 0) in subject.journal.replaced

@@ -21,6 +21,7 @@ from verifier.run.update_rule import makes_its_own
 from verifier.scenario import DECAY, SGD_MOMENTUM, SLOWER, Scenario
 
 OWN = "the optimizer is one of the strategy's own making, without groups: it was not asked for any"
+BEYOND = frozenset({"betas", "eps", "nesterov"})  # what not every optimizer takes that a strategy may have of its own
 
 
 def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> list[Any]:
@@ -49,6 +50,27 @@ def optimizer_of(
         with suppress(TypeError):
             return driver.make_optimizer(cls, iter(asked), **options)  # type: ignore[arg-type]
     return driver.make_optimizer(cls, asked, **options)
+
+
+def optimizer_with_less(
+    driver: Driver,
+    scenario: Scenario,
+    named: Sequence[tuple[str, nn.Parameter]],
+    cls: type[Optimizer],
+    options: dict[str, Any],
+    journal: Journal,
+) -> Optimizer:
+    """The same; where it does not take ``BEYOND``, and says so with a TypeError, without them, which is noted."""
+    try:
+        return optimizer_of(driver, scenario, named, cls, options)
+    except TypeError as error:
+        if BEYOND.isdisjoint(options):
+            raise
+        beyond = ", ".join(sorted(BEYOND & set(options)))
+        fewer = {name: value for name, value in options.items() if name not in BEYOND}
+        optimizer = optimizer_of(driver, scenario, named, cls, fewer)
+        journal.note("not_claimed", f"the optimizer does not take {beyond}: {error}")
+        return optimizer
 
 
 def was_asked(optimizer: Any, cls: Any, named: Sequence[tuple[str, nn.Parameter]]) -> bool:

@@ -1,4 +1,8 @@
-"""AdamW: the optimizer that most people use, whose state multiplies small differences; default bucket sizes."""
+"""AdamW: the optimizer that most people use, whose state multiplies small differences; default bucket sizes.
+
+Its betas and its eps are none of torch's defaults: who builds an optimizer anew, over shards or masters, has to hand on
+all that it was given. Not tried where the strategy's optimizer does not take them.
+"""
 
 from __future__ import annotations
 
@@ -8,5 +12,5 @@ SITUATION = Situation(
     since="standard",
     workload="llama",
     samples_per_micro_batch=2,
-    fields={"num_steps": 4, "optimizer": "adamw", "needs": ("float64",)},
+    fields={"num_steps": 4, "optimizer": "adamw", "betas": (0.8, 0.95), "eps": 1e-5, "needs": ("float64",)},
 )

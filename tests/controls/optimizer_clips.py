@@ -1,0 +1,16 @@
+"""A distributed optimizer with a ``clip_grad_norm_()`` of its own: it reduces first, and clips by the norm of all."""
+
+from __future__ import annotations
+
+from tests.specimens.clips_by_a_shards_norm import OwnersOptimizer
+
+DRIVER = "distributed_optimizer"
+ATTRIBUTE = "ClippingOptimizer"
+
+
+class ClippingOptimizer(OwnersOptimizer):
+    def __init__(self, optimizer):
+        super().__init__(optimizer)
+
+    def owned(self):
+        return self.everybody
