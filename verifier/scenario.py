@@ -63,6 +63,7 @@ class Scenario(BaseModel):
     named_inputs: bool = Field(False, description="the model takes an input by name")
     one_backward: bool = Field(False, description="the losses of all forwards are summed, and one backward follows")
     glance: bool = Field(False, description="a forward without gradients comes between the last one and the backward")
+    draws: bool = Field(False, description="the model draws random numbers, as dropout does")
     dropped_before: int | None = Field(None, description="before this step, a forward that no backward follows")
     drop_before: int | None = Field(None, description="before this step, a batch whose gradients are thrown away")
     whole_steps: Steps = Field((), description="steps whose micro-batches a rank takes all at once, as one batch")

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ddp_core.driver import Driver
+from verifier import noise
 from verifier import workload as workloads
 from verifier.journal import Journal
 from verifier.lines import NOT_RESCHEDULED, STOPPED_AFTER
@@ -54,6 +55,7 @@ class Subject:
         self.folder, self.scenario, self.rank = folder, scenario, rank
         self.journal, self.observer = journal, observer
         self.workload = workloads.load(scenario)
+        noise.begin()
         seed_torch(scenario.seed if scenario.same_start else scenario.seed + 1 + rank)
         self.model = self.workload.model(rank)
         self.loss_scale = LossScale(journal, scenario.world_size, self._loss_scaled)
@@ -87,6 +89,7 @@ class Subject:
         if not (self._train_unevenly() if self.scenario.uneven else self._train(strategy)):
             return
         self.journal.note("rng_end", states())
+        self.journal.note("drawn", noise.told())
         if self.tags is not None:
             self.journal.note("tags_fired", self.tags.num_fired > 0)
             self.journal.note("arrived", self.tags.arrived)

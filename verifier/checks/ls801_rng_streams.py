@@ -1,10 +1,12 @@
 """Random streams stay apart: ranks that were seeded differently draw different numbers in a forward, and at the end.
 
 Claim: a strategy leaves torch's, numpy's and Python's random numbers alone, or at least as different between ranks as
-it found them. Replicas that draw the same dropout masks and augmentations train on less than they seem to.
+it found them. Replicas that draw the same dropout masks and augmentations train on less than they seem to. And a part
+of the model that is run again for the backward, to save memory, draws what it drew in the forward.
 
 Catches: ``torch.manual_seed(0)`` inside a wrapper, to make initial weights equal, and ``random.seed(0)`` beside it; a
-broadcast of the random state; a seed that is set around each forward and taken back; a seed by LOCAL_RANK.
+broadcast of the random state; a seed that is set around each forward and taken back; a seed by LOCAL_RANK; activation
+checkpointing without the forward's random numbers.
 
 Blind to: a device's random numbers; a seed that is set only in later forwards.
 
@@ -38,7 +40,34 @@ def rng_streams(recording: Recording) -> Findings:
         findings.failures += _same(recording, note, when, findings)
         if findings.failures:
             break
+    findings.failures += _drawn_again(recording, findings)
     return findings
+
+
+def _drawn_again(recording: Recording, findings: Findings) -> list[Failure]:
+    """Ranks whose backward went through numbers that none of their forwards had drawn."""
+    failures = []
+    for rank in recording.ranks:
+        drawn = rank.notes.get("drawn") or {"forwards": [], "backwards": []}
+        findings.comparisons += len(drawn["backwards"])
+        others = [number for number in drawn["backwards"] if number not in drawn["forwards"]]
+        if others:
+            failures.append(
+                Failure(
+                    scenario=recording.scenario.name,
+                    rank=rank.rank,
+                    expected="a number that a forward has drawn",
+                    observed=f"{others[0]:.6g}",
+                    cause="drawn_again",
+                    confidence=1.0,
+                    explanation=f"rank {rank.rank} ran a part of its forward again for the backward, and drew other "
+                    f"random numbers there, {len(others)} times of {len(drawn['backwards'])}: its gradient is that of "
+                    "another dropout than its loss",
+                    hint="restore the random state of the forward where it is run again: preserve_rng_state=True of "
+                    "torch.utils.checkpoint",
+                )
+            )
+    return failures
 
 
 def _same(recording: Recording, note: str, when: str, findings: Findings) -> list[Failure]:

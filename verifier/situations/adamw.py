@@ -1,7 +1,8 @@
 """AdamW: the optimizer that most people use, whose state multiplies small differences; default bucket sizes.
 
 Its betas and its eps are none of torch's defaults: who builds an optimizer anew, over shards or masters, has to hand on
-all that it was given. Not tried where the strategy's optimizer does not take them.
+all that it was given. Not tried where the strategy's optimizer does not take them. And the model draws random numbers
+in its blocks, as dropout does: a block that is run again for the backward has to draw the same ones again.
 """
 
 from __future__ import annotations
@@ -12,5 +13,12 @@ SITUATION = Situation(
     since="standard",
     workload="llama",
     samples_per_micro_batch=2,
-    fields={"num_steps": 4, "optimizer": "adamw", "betas": (0.8, 0.95), "eps": 1e-5, "needs": ("float64",)},
+    fields={
+        "num_steps": 4,
+        "optimizer": "adamw",
+        "betas": (0.8, 0.95),
+        "eps": 1e-5,
+        "draws": True,
+        "needs": ("float64",),
+    },
 )

@@ -14,14 +14,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from verifier.noise import Noise
 from verifier.workload import Workload
 
 VOCABULARY, WIDTH, HEADS, LAYERS, LENGTH = 48, 24, 2, 2, 12
 
 
 class Block(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, *, draws: bool = False) -> None:
         super().__init__()
+        self.noise = Noise() if draws else nn.Identity()
         self.attention_norm = nn.RMSNorm(WIDTH)
         self.query_key_value = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
         self.output = nn.Linear(WIDTH, WIDTH, bias=False)
@@ -32,7 +34,9 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
         rows, length, _ = x.shape
-        parts = self.query_key_value(self.attention_norm(x)).view(rows, length, 3, HEADS, -1).transpose(1, 3)
+        parts = (
+            self.query_key_value(self.attention_norm(self.noise(x))).view(rows, length, 3, HEADS, -1).transpose(1, 3)
+        )
         query, key, value = rotate(parts[:, :, 0], rotation), rotate(parts[:, :, 1], rotation), parts[:, :, 2]
         attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.output(attended.transpose(1, 2).reshape(rows, length, WIDTH))
@@ -50,10 +54,10 @@ def rotate(x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
 class Llama(nn.Module):
     rotation: torch.Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, *, draws: bool = False) -> None:
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.blocks = nn.ModuleList(Block(draws=draws) for _ in range(LAYERS))
         self.narrow = nn.Sequential(nn.Linear(WIDTH, 7), nn.Tanh(), nn.Linear(7, 3), nn.Linear(3, WIDTH, bias=False))
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
@@ -75,7 +79,7 @@ class Llama(nn.Module):
 
 class LlamaWorkload(Workload):
     def model(self, rank: int | None) -> nn.Module:
-        return Llama().double()
+        return Llama(draws=self.scenario.draws).double()
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         tokens = torch.randint(VOCABULARY, (self.scenario.samples_per_step, LENGTH + 1), generator=generator)
