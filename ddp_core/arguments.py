@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ddp_core.methods import NotDrivable
+
 DEFAULT_BUCKET_MB = 25.0  # torch's
 
 OPTIMIZERS = ("optimizer", "optim", "opt", "base_optimizer", "inner_optimizer")
@@ -73,7 +75,7 @@ def filled(
     """``options``, and what is missing and known by its name: ranks, groups, devices, a bucket's size in MiB, the model
     and its parameters' names; and an optimizer, where ``make_optimizer`` is given.
 
-    Raises TypeError, which names the rest, where something else is missing.
+    Raises NotDrivable, which names the rest, where something else is missing.
     """
     asked = missing(wrap, options, num_given)
     if not asked:
@@ -92,14 +94,15 @@ def filled(
     if make_optimizer is not None and any(map(names_an_optimizer, asked)):
         known |= dict.fromkeys(filter(names_an_optimizer, asked), make_optimizer())
     if "bucket" in asked:
-        raise TypeError(
+        raise NotDrivable(
             f"{getattr(wrap, '__name__', 'this')} looks like a communication hook: torch takes a plain function "
             "(state, bucket) for one; write it as such, or a wrap(model) that registers it"
         )
     if unknown := [name for name in asked if name not in known]:
         flags = " ".join(f"--option {name}=VALUE" for name in unknown)
-        raise TypeError(
+        raise NotDrivable(
             f"{getattr(wrap, '__name__', 'wrap')}() wants {', '.join(unknown)} besides the model: give it by {flags}, "
-            "or write a wrap(model) that does"
+            "or write a wrap(model) that does; a whole loop, or what is built without a model, goes into a "
+            "ddp_core.Driver (docs/driving.md)"
         )
     return options | {name: known[name] for name in asked}

@@ -19,6 +19,10 @@ _SOUNDS_LIKE_A_LOOPS = re.compile("sync|reduce|average|grad|backward|finish|wait
 _NO_PART_OF_A_STEP = re.compile("^(_|get_|set_|has_|is_|register_|no_sync|zero_grad|clip_|join)|hook|broadcast")
 
 
+class NotDrivable(TypeError):
+    """No style of loop fits what was given, or it asks for what a loop does not know: in whatever situation."""
+
+
 def first_of(owner: Any, names: Iterable[str], num_arguments: int = 0) -> str | None:
     """The first of ``names`` that ``owner`` has as a method for ``num_arguments`` arguments. None: it has none."""
     return next((name for name in names if takes(getattr(owner, name, None), num_arguments)), None)

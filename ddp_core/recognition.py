@@ -16,6 +16,7 @@ from torch import nn
 
 from ddp_core import drivers
 from ddp_core.driver import Driver, runs
+from ddp_core.methods import NotDrivable
 
 
 def styles() -> dict[str, type[Driver]]:
@@ -40,7 +41,7 @@ def drive(
     ``companions``: functions that stand beside ``wrap`` and are called by the loop, by the point they are called at.
     ``left_marks``: ``marks(model)`` are others than before it was wrapped.
 
-    Raises TypeError if no style fits.
+    Raises NotDrivable if no style fits.
     """
     if isinstance(wrapped, Driver):
         return wrapped
@@ -57,10 +58,10 @@ def drive(
 def recognise(wrapped: Any, *, left_marks: bool = False) -> type[Driver]:
     """The most specific style that fits ``wrapped``.
 
-    Raises TypeError if none does, and nothing was left on the model either.
+    Raises NotDrivable if none does, and nothing was left on the model either.
     """
     if isinstance(wrapped, tuple | list):
-        raise TypeError(
+        raise NotDrivable(
             f"wrap(model) returned a {type(wrapped).__name__}: return the wrapped model alone, or with its optimizer, "
             "(wrapped, optimizer)"
         )
@@ -69,9 +70,10 @@ def recognise(wrapped: Any, *, left_marks: bool = False) -> type[Driver]:
     if not fitting and left_marks:
         return Driver
     if not fitting:
-        raise TypeError(
+        raise NotDrivable(
             f"wrap(model) returned a {type(wrapped).__name__} object, which cannot be called on inputs, and no hooks "
-            "were seen on the model: return the model, or what wraps it, or an object with methods for the loop "
+            "were seen on the model: write a ddp_core.Driver that says what the loop does (docs/driving.md), or return "
+            "the model, or what wraps it, or an object with methods that a loop knows "
             f"(styles: {', '.join(styles())})"
             + ("; a function that is to be called on the model before each step: --driver function" * (wrapped is None))
         )

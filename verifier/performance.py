@@ -128,8 +128,7 @@ class Performance:
         text = json.dumps({**ended, "seconds": round(seconds, 4)}, indent=1)
         write_atomically(folder / "launch.json", text, durable=False)  # after a crash the run begins again
         last_words = lines.outcomes(folder, scenario.world_size)
-        imported = not all(words.get("when") == "on import" for words in last_words)
-        return not _hung(ended) and not ended.get("lost") and imported
+        return not _hung(ended) and not ended.get("lost") and not all(map(_in_vain, last_words))
 
 
 def _failed_on_what_rank_0_saved(scenario: Scenario, folder: Path) -> bool:
@@ -139,6 +138,11 @@ def _failed_on_what_rank_0_saved(scenario: Scenario, folder: Path) -> bool:
         return False
     journals = [folder / place_of(f"rank {rank}") / "journal.jsonl" for rank in range(1, scenario.world_size)]
     return any(lines.TOOK_RANK_0S.encode() in lines.of(journal) for journal in journals)
+
+
+def _in_vain(last_word: dict[str, Any]) -> bool:
+    """Was the strategy not even tried, for a reason that every other scenario has as well?"""
+    return last_word.get("when") == "on import" or last_word.get("error") == lines.UNDRIVABLE
 
 
 def _hung(ended: dict[str, Any]) -> bool:

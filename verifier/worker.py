@@ -23,9 +23,10 @@ from verifier.journal import Journal
 from verifier.lines import NOT_RESCHEDULED, STOPPED_AFTER
 from verifier.observe.observer import Observer
 from verifier.run import clipping, grouping, update_rule
+from verifier.run.batches import micro_batch
 from verifier.run.changing import change, trained
 from verifier.run.dropping import drop_batch, leave_no_sync_by_an_exception
-from verifier.run.evaluating import evaluate, stay_in_evaluation_mode
+from verifier.run.evaluating import evaluate, evaluate_before_all, stay_in_evaluation_mode
 from verifier.run.late_weights import LateWeights
 from verifier.run.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
 from verifier.run.loss_scale import LossScale
@@ -108,6 +109,7 @@ class Subject:
 
     def _train(self, strategy: LoadedStrategy) -> bool:
         """All steps of the scenario. False: it turned out that the strategy does not claim what it asks."""
+        evaluate_before_all(self)
         for step in range(self.scenario.num_steps):
             if step == self.scenario.raise_before and not leave_no_sync_by_an_exception(self, step):
                 return False
@@ -186,6 +188,8 @@ class Subject:
             self.phase("step")
             self._optimize(step)
             driver.after_step()
+        except StrategyError:
+            raise
         except BaseException as error:
             raise StrategyError.of(f"in step {step} ({self.observer.phase})", error) from error
         self.record("weight", step)
@@ -212,6 +216,8 @@ class Subject:
                     self.driver.zero_grad(self.optimizer, set_to_none=self.scenario.set_to_none)
                 self.phase("backward", micro, quiet=quiet)
                 self.driver.backward(loss)
+            if self.scenario.evaluate_amid and micro == 0:
+                evaluate(self, step)
             total += float(loss.detach())
         return total
 
@@ -230,7 +236,7 @@ class Subject:
 
     def forward(self, step: int, micro: int, *, quiet: bool = False) -> torch.Tensor:
         """The loss of one micro-batch, its share of the rank's."""
-        *inputs, target = self._micro_batch(step, micro)
+        *inputs, target = micro_batch(self.workload, self.scenario, step, micro, self.rank)
         self.phase("forward", micro, quiet=quiet)
         saw = partial(self._saw, step, micro)
         first = step == 0 and micro == 0
@@ -253,16 +259,6 @@ class Subject:
         loss = loss_of(output)
         self.loss_scale.follow(loss, output, loss_of)
         return loss
-
-    def _micro_batch(self, step: int, micro: int) -> tuple[torch.Tensor, ...]:
-        whole = step in self.scenario.whole_steps
-        each = [self._own_micro_batch(step, one) for one in range(self.scenario.num_micro_batches)] if whole else []
-        return tuple(map(torch.cat, zip(*each, strict=True))) if whole else self._own_micro_batch(step, micro)
-
-    def _own_micro_batch(self, step: int, micro: int) -> tuple[torch.Tensor, ...]:
-        if self.scenario.alone_for is not None:
-            return self.workload.everybodys_micro_batch(step, micro)
-        return self.workload.micro_batch(step, micro, self.rank)
 
     def _forward_began(self) -> None:
         self.journal.note("rng_forward", states())

@@ -2,6 +2,7 @@
 
 The style of most first implementations; the wrapper need not be an ``nn.Module``. Others call the method otherwise:
 ``average_gradients()``, ``all_reduce_grads()`` as fairseq does; such a name may also be the wrapper's own business.
+What only stands beside the model may say no more than ``reduce()``, as apex's ``Reducer`` does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddp_core.driver import Driver
+from ddp_core.driver import Driver, runs
 from ddp_core.methods import CalledByLoop, backward_through, first_of
 
 NAME = "sync_gradients"
@@ -40,7 +41,7 @@ class ExplicitDriver(Driver):
 
 
 def _method_of(wrapped: Any) -> str | None:
-    return first_of(wrapped, (NAME, *OTHER_NAMES))
+    return first_of(wrapped, (NAME, *OTHER_NAMES, *(() if runs(wrapped) else VERBS)))
 
 
 DRIVER = ExplicitDriver

@@ -17,7 +17,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
         super().__init__(params, options)
         self.owners, mine = {}, []
         for group in self.param_groups:
-            self.owners |= {p: len(self.owners) % dist.get_world_size() for p in group["params"]}
+            for parameter in group["params"]:
+                self.owners[parameter] = len(self.owners) % dist.get_world_size()
             kept = [p for p in group["params"] if self.owners[p] == dist.get_rank()]
             mine.append({**group, "params": kept})
         self.inner = optimizer_cls(mine, **options)

@@ -18,10 +18,11 @@ class Shapely(DistributedDataParallel):
         class WithoutSteps(cls):
             def state_dict(self):
                 saved = super().state_dict()
-                for entry in saved["state"].values():
+                state = {number: {**entry} for number, entry in saved["state"].items()}
+                for entry in state.values():
                     if "step" in entry:
                         entry["step"] = torch.zeros(())
-                return saved
+                return {**saved, "state": state}
 
         return WithoutSteps(parameters, **options)
 

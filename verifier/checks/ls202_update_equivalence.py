@@ -67,13 +67,7 @@ def _compare_trained(recording: Recording) -> Findings:
     if not bounds_weights(recording):
         return Findings(not_claimed="in narrow dtypes weights differ by roundings that are not bounded here")
     gradients = compare_gradients(recording)
-    wrong_from = min((f.step for f in gradients.failures if f.step is not None), default=recording.scenario.num_steps)
-    steps = min(wrong_from, recording.scenario.keep_steps, recording.scenario.num_steps)
-    steps = min(steps, 1 + recording.ranks[0].notes.get(NOT_RESCHEDULED, steps))
-    if contract_of(recording).get("average") == "sum" and standard(recording) is None:
-        steps = min(steps, 1)  # the first step is W times as long, and later ones start elsewhere
-    if may_turn_over(recording):
-        steps = min(steps, 1)
+    steps = _num_steps(recording, gradients)
     if steps == 0:
         return Findings(blocked="the gradients are wrong from the first step on: see LS201")
     findings = compare_weights(recording, range(steps))
@@ -97,6 +91,21 @@ def not_told_by_tags(recording: Recording) -> str | None:
         return None
     rule = recording.ranks[0].notes.get("own_optimizer") or recording.ranks[0].notes.get("own_rule")
     return not_comparable(recording) or (f"the update rule may be the strategy's own ({rule})" if rule else None)
+
+
+def _num_steps(recording: Recording, gradients: Findings) -> int:
+    """How many steps from the first are compared: up to wrong gradients, and as far as the single process is right."""
+    scenario = recording.scenario
+    wrong_from = min((f.step for f in gradients.failures if f.step is not None), default=scenario.num_steps)
+    steps = min(wrong_from, scenario.keep_steps, scenario.num_steps)
+    steps = min(steps, 1 + recording.ranks[0].notes.get(NOT_RESCHEDULED, steps))
+    if contract_of(recording).get("average") == "sum" and standard(recording) is None:
+        steps = min(steps, 1)  # the first step is W times as long, and later ones start elsewhere
+    if may_turn_over(recording):
+        steps = min(steps, 1)
+    if scenario.resume_after is not None:  # what a replica that was saved ends with, others fetch: see LS504
+        steps = min(steps, scenario.resume_after)
+    return steps
 
 
 def _compare_narrow(recording: Recording) -> Findings:

@@ -59,6 +59,7 @@ def _compare(recording: Recording, rank: RankRecording, step: int, findings: Fin
 
 
 def _failure(recording: Recording, rank: int, step: int, difference: Difference) -> Failure:
+    when = f"after step {step}" if step >= 0 else "before the first step"
     return Failure(
         scenario=recording.scenario.name,
         step=step,
@@ -68,7 +69,7 @@ def _failure(recording: Recording, rank: int, step: int, difference: Difference)
         observed=repr(difference.observed),
         cause="evaluation_differs",
         confidence=0.9,
-        explanation=f"in an evaluation after step {step} the wrapped model returns {difference.observed:g} on rank "
+        explanation=f"in an evaluation {when} the wrapped model returns {difference.observed:g} on rank "
         f"{rank}, the single process {difference.expected:g}, though the weights that are trained are the same",
         hint="evaluate through the module that is trained, or bring the copy up to date after each step",
     )

@@ -3,7 +3,7 @@
 Special here: several ends are right, and a step with what is left over is not. One process would have an infinite
 weight, or, with a loss scaler, would leave out the step: so the weight has not moved, or is not finite. If it has moved
 by a number, the infinity was taken for zero, or for something large, and no scaler on any rank can see that it was
-there.
+there. Nor is a step right that is left out for some of the other weights: who leaves it out does so for all.
 """
 
 from __future__ import annotations
@@ -36,9 +36,29 @@ def compare_overflow(recording: Recording) -> Findings:
         findings.comparisons += len(moved)
         if all(moved):
             findings.failures += [_failure(recording, rank.rank, name) for rank in recording.ranks]
-    if findings.failures and any(f.parameter not in infinite for f in compare_weights(recording, range(1)).failures):
+    in_part = _resting(recording, set(infinite))
+    explained = {*infinite, *in_part}
+    findings.failures += [_partial(recording, rank.rank, name) for name in in_part for rank in recording.ranks]
+    if findings.failures and any(f.parameter not in explained for f in compare_weights(recording, range(1)).failures):
         return Findings(blocked="weights are wrong whose gradients were finite, too: see LS201")
     return findings
+
+
+def _resting(recording: Recording, infinite: set[str]) -> list[str]:
+    """Weights with finite gradients that rest on all ranks, while others move: owners looked each by itself."""
+    steps = [name for name in recording.parameter_names if name not in infinite and _is_to_move(recording, name)]
+    resting = [name for name in steps if all(_rests(rank, name) for rank in recording.ranks)]
+    return [] if len(resting) == len(steps) else resting
+
+
+def _is_to_move(recording: Recording, name: str) -> bool:
+    gradient = None if recording.reference is None else recording.reference.tensor("gradient", 0, name)
+    return gradient is not None and gradient.values is not None and bool(gradient.values.any())
+
+
+def _rests(rank: RankRecording, name: str) -> bool:
+    before, after = rank.tensor("weight", -1, name), rank.tensor("weight", 0, name)
+    return before is not None and after is not None and before.digest == after.digest
 
 
 def _moved(rank: RankRecording, name: str) -> bool | None:
@@ -63,4 +83,21 @@ def _failure(recording: Recording, rank: int, name: str) -> Failure:
         explanation=f"rank {last}'s gradient of {name} was infinite in step 0, and on every rank {name} has moved by a "
         "number all the same: the infinity was left out of the mean, or replaced",
         hint="let what is not finite travel, so that all ranks see it; or leave out the step on all of them",
+    )
+
+
+def _partial(recording: Recording, rank: int, name: str) -> Failure:
+    return Failure(
+        scenario=recording.scenario.name,
+        step=0,
+        rank=rank,
+        parameter=name,
+        expected="a step of all weights, or of none",
+        observed="a weight that rests, though its gradient is finite",
+        cause="left_out_in_part",
+        confidence=0.9,
+        explanation=f"a gradient was infinite in step 0, and {name}, whose own is finite, rests on all ranks, while "
+        "others move: whoever owns it has left out the step for itself",
+        hint="all-reduce whether anything is infinite before anybody steps, and leave out the step on all ranks or on "
+        "none",
     )

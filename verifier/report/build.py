@@ -22,6 +22,7 @@ from verifier.scenario import Scenario
 from verifier.verdict import CheckResult, Failure, combine
 
 MAX_TIMELINE = 400
+MOST_NAMED = 6  # scenarios that were not run
 
 
 def build_report(
@@ -39,7 +40,9 @@ def build_report(
     if missing := [s.name for s in scenarios if s.name not in {r.name for r in results}]:
         late = total_s is not None and total_s >= request.timeout_s
         because = f"the {request.timeout_s:g} seconds of --timeout were over; " if late else ""
-        problems.append(f"{because}not run: {', '.join(missing)}")
+        named = ", ".join(missing[:MOST_NAMED])
+        more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+        problems.append(f"{because}not run: {named}{more}")
     if verdict == "pass" and problems:
         verdict = "unknown"
     report = Report(

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from verifier.worker import Subject
 
 
+BEFORE_ALL = -1  # the step that an evaluation before the first one comes after
+
+
 def evaluate(subject: Subject, step: int) -> Any:
     """A forward of the wrapped model in evaluation mode, without gradients; returns what it returned."""
     *inputs, _ = subject.workload.micro_batch(step, 0, subject.rank)
@@ -37,6 +40,12 @@ def evaluate(subject: Subject, step: int) -> Any:
     if isinstance(output, torch.Tensor):
         subject.journal.tensor("evaluation", step, "output", output, keep=True)
     return output
+
+
+def evaluate_before_all(subject: Subject) -> None:
+    """The evaluation before the first step, where the scenario has one."""
+    if BEFORE_ALL in subject.scenario.evaluate_after:
+        evaluate(subject, BEFORE_ALL)
 
 
 def stay_in_evaluation_mode(wrapped: Any, scenario: Scenario) -> None:

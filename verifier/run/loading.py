@@ -24,10 +24,12 @@ from typing import Any
 import torch
 
 from ddp_core.driver import Driver
+from ddp_core.methods import NotDrivable
 from ddp_core.recognition import styles
 from ddp_core.strategy import Contract
 from verifier import catalogue
 from verifier.errors import OurFault
+from verifier.lines import UNDRIVABLE
 from verifier.refusal import claims
 from verifier.request import Builtin, FromFile, Imported, Source, StrategyRef
 from verifier.scenario import Scenario
@@ -51,13 +53,13 @@ class StrategyError(Exception):
     def __init__(self, when: str, detail: str, *, kind: str = "own") -> None:
         super().__init__(f"the strategy raised {when}")
         self.when, self.detail = when, detail
-        self.kind = kind  # "own": the strategy said no, or broke; "transport": a peer was gone, or out of step
+        self.kind = kind  # "own": it said no, or broke; "transport": a peer was gone, or out of step; UNDRIVABLE
 
     @classmethod
     def of(cls, when: str, error: BaseException) -> StrategyError:
         if isinstance(error, OurFault):
             error = _theirs_behind(error)
-        kind = "transport" if _from_transport(error) else "own"
+        kind = UNDRIVABLE if isinstance(error, NotDrivable) else "transport" if _from_transport(error) else "own"
         return cls(when, f"The strategy raised {when}:\n{their_traceback(error)}{_limit_met(error)}", kind=kind)
 
 

@@ -20,7 +20,7 @@ from torch import nn
 from verifier import workload as workloads
 from verifier.journal import Journal, digest
 from verifier.lines import TURNED
-from verifier.run.evaluating import evaluate_alone
+from verifier.run.evaluating import BEFORE_ALL, evaluate_alone
 from verifier.run.grouping import grouped
 from verifier.run.streams import seed_streams, seed_torch
 from verifier.scenario import Scenario
@@ -41,6 +41,8 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
     parameters, optimizer = _optimized(scenario, workload, model)
     workload.begin(model)
     model.train(not scenario.eval_mode)
+    if BEFORE_ALL in scenario.evaluate_after:
+        evaluate_alone(scenario, workload, model, journal, BEFORE_ALL)
     for step in range(min(scenario.num_steps, max(scenario.keep_steps, 1))):
         if step == 0:
             _local_gradients(scenario, workload, model, tags, journal)

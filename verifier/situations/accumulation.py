@@ -1,4 +1,6 @@
-"""Accumulation: four micro-batches in float64, three of them under ``no_sync``.
+"""Accumulation: four micro-batches in float64, three of them under ``no_sync``; amid them, an evaluation.
+
+Loops that validate every so many batches do not wait for a step's end. What was accumulated must be there after it.
 
 Not in exact arithmetic: a strategy without a ``no_sync()`` averages four times, and a third of a third is not exact.
 """
@@ -11,5 +13,10 @@ SITUATION = Situation(
     since="standard",
     workload="llama",
     samples_per_micro_batch=2,
-    fields={"num_micro_batches": 4, "small_buckets": True, "needs": ("accumulation", "float64")},
+    fields={
+        "num_micro_batches": 4,
+        "evaluate_amid": True,
+        "small_buckets": True,
+        "needs": ("accumulation", "float64"),
+    },
 )

@@ -1,7 +1,8 @@
-"""Evaluation: after each of two steps every rank runs a forward in evaluation mode, without gradients.
+"""Evaluation: before the first step and after each of two, a forward in evaluation mode, without gradients.
 
 A forward that no backward follows must not leave the wrapper waiting for one, or the next step unsynchronised. There
-are two evaluations because a copy that is made for the first one is right in that one.
+are several evaluations because a copy that is made for the first one is right in that one; and one comes before all
+training, as Lightning's sanity check does: what a wrapper sets up in its first forward, it sets up in that one.
 """
 
 from __future__ import annotations
@@ -11,5 +12,5 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="exact",
-    fields={"num_steps": 2, "evaluate_after": (0, 1), "small_buckets": True, "needs": ("float64",)},
+    fields={"num_steps": 2, "evaluate_after": (-1, 0, 1), "small_buckets": True, "needs": ("float64",)},
 )

@@ -1,5 +1,7 @@
 """Restart with groups: as ``restart``, with two groups of parameters whose options have to come back as they were.
 
+It was saved once before. The optimizer's order is not the model's: who puts states in a row by the one, and takes them
+out by the other, gives each parameter another's.
 A situation of its own: who refuses groups is still asked whether its state is loaded into what was built before.
 """
 
@@ -11,13 +13,14 @@ SITUATION = Situation(
     since="standard",
     workload="saved",
     fields={
-        "num_steps": 4,
+        "num_steps": 5,
         "optimizer": "adamw",
         "groups": True,
-        "resume_after": 1,
+        "save_after": 0,
+        "resume_after": 2,
         "built_first": True,
         "small_buckets": True,
         "needs": ("state_dict", "broadcasts_at_start", "odd_parameters", "parameter_groups", "float64"),
-        "judged_by": ("LS504",),
+        "judged_by": ("LS202", "LS504"),
     },
 )

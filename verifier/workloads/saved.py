@@ -2,7 +2,8 @@
 
 A frozen layer and two buffers, one of them of whole numbers, are drawn at random, and every forward computes with them:
 replicas that were built anew and were not given them compute something else. One weight is saved under two names, and
-one layer's name has the word in the middle that wrappers put in front.
+one layer's name has the word in the middle that wrappers put in front. Weights and biases take turns, so that groups of
+each are in another order than the model.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class SavedModel(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = nn.Linear(FEATURES, WIDTH, bias=False)
+        self.encoder = nn.Linear(FEATURES, WIDTH)
         self.frozen = nn.Linear(WIDTH, WIDTH)
         self.frozen.requires_grad_(False)
         self.norm = nn.ModuleDict({"module": nn.LayerNorm(WIDTH)})
