@@ -147,15 +147,12 @@ class Driver:
                     return cast("Callable[..., Any]", own)
         return None
 
-    def clip(self, parameters: list[nn.Parameter], max_norm: float) -> None:
-        """By ``own_clip``, or as torch does it."""
+    def clip(self, parameters: list[nn.Parameter], max_norm: float) -> Any:
+        """By ``own_clip``, or as torch does it. What is returned, if it is a number, is the norm before clipping."""
         own = self.own_clip
         if own is None:
-            torch.nn.utils.clip_grad_norm_(parameters, max_norm)
-        elif "parameters" in inspect.signature(own).parameters:
-            own(parameters, max_norm)
-        else:
-            own(max_norm)
+            return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+        return own(parameters, max_norm) if "parameters" in inspect.signature(own).parameters else own(max_norm)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         optimizer.step()

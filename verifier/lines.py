@@ -20,6 +20,7 @@ UNDRIVABLE = "undrivable"  # an outcome's error: no loop of ours can drive it, i
 STOPPED_AFTER = "stopped_after"  # a note: the last step, agreed on by all, where weights are no longer finite
 NOT_RESCHEDULED = "not_rescheduled"  # a note: the step after which the single process had other options
 AUTOCAST = "autocast"  # what a model says of itself, as if it were a buffer: was its forward under autocast?
+NORM = "all gradients"  # the name of what a clip_grad_norm_() returns
 TURNED = "turned"  # by rank, how far its gradients are from its own if its rows come turned round, or in two parts
 
 

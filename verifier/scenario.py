@@ -56,6 +56,7 @@ class Scenario(BaseModel):
     eps: float | None = Field(None, gt=0, description="of AdamW; None: torch's own")
     nesterov: bool = Field(False, description="SGD's momentum is Nesterov's")
     groups: bool = Field(False, description="the optimizer gets two groups of parameters, with options of their own")
+    frozen_too: bool = Field(False, description="the optimizer gets all parameters, those that are frozen as well")
     parameters_once: bool = Field(False, description="the optimizer gets parameters that can be gone through once")
     eval_mode: bool = Field(False, description="the model is trained in evaluation mode")
     use_no_sync: bool = Field(True, description="false: every micro-batch's backward may synchronise")

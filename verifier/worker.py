@@ -158,14 +158,15 @@ class Subject:
         named = self.names.restored(driver.named_parameters())
         self.parameters = trained(scenario, named, self.frozen_names)
         self.frozen = [(n, p) for n, p in named if n in self.frozen_names]
+        given = named if scenario.frozen_too else self.parameters
         self.late = LateWeights(self)
         cls, options = self.workload.optimizer()
         self.brought = update_rule.Brought(driver)
         try:
-            self.optimizer = grouping.optimizer_with_less(driver, scenario, self.parameters, cls, options, self.journal)
+            self.optimizer = grouping.optimizer_with_less(driver, scenario, given, cls, options, self.journal)
         except BaseException as error:
             raise StrategyError.of("while the optimizer was made", error) from error
-        asked = grouping.was_asked(self.optimizer, cls, self.parameters)
+        asked = grouping.was_asked(self.optimizer, cls, given)
         own = self.brought.holds(self.optimizer) or (update_rule.makes_its_own(driver) and not asked)
         grouping.tell(self.journal, scenario, self.optimizer, own=own)
         update_rule.tell_at_start(self, cls)
@@ -183,7 +184,7 @@ class Subject:
             self.phase("before_step")
             driver.before_step()
             if (max_norm := scenario.max_norm(step)) is not None:
-                driver.clip([p for _, p in self.parameters], max_norm)
+                clipping.clip(self, step, max_norm)
             self.record("gradient", step)
             self.phase("step")
             self._optimize(step)

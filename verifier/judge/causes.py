@@ -23,6 +23,8 @@ SHARED = {
     "shares": "LS201",
     "equivalence": "LS201",
     "presence": "LS201",
+    "returned_norm": "LS201",
+    "lost_options": "LS202",
     "updates": "LS202",
     "wrong_updates": "LS202",
     "overflowed": "LS202",

@@ -9,10 +9,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
+from verifier.lines import NORM
+
 if TYPE_CHECKING:
     from verifier.worker import Subject
 
 TOO_EARLY = "gradients may not be final before step(), and there is no clip_grad_norm_() of its own"
+
+
+def clip(subject: Subject, step: int, max_norm: float) -> None:
+    """Clip, and write down the norm that is returned, if it is one number: loops log it, and leave out steps by it."""
+    returned = subject.driver.clip([p for _, p in subject.parameters], max_norm)
+    if isinstance(returned, float) or (type(returned) is torch.Tensor and returned.numel() == 1):
+        norm = torch.as_tensor(returned).detach().double().reshape(())
+        subject.journal.tensor("norm", step, NORM, norm, keep=True)
 
 
 def was_too_early(subject: Subject) -> bool:

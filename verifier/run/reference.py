@@ -19,7 +19,7 @@ from torch import nn
 
 from verifier import workload as workloads
 from verifier.journal import Journal, digest
-from verifier.lines import TURNED
+from verifier.lines import NORM, TURNED
 from verifier.run.evaluating import BEFORE_ALL, evaluate_alone
 from verifier.run.grouping import grouped
 from verifier.run.streams import seed_streams, seed_torch
@@ -54,7 +54,8 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
         loss = workload.loss(output, target) * scenario.loss_times
         loss.backward()
         if (max_norm := scenario.max_norm(step)) is not None:
-            torch.nn.utils.clip_grad_norm_([p for _, p in parameters], max_norm)
+            norm = torch.nn.utils.clip_grad_norm_([p for _, p in parameters], max_norm)
+            journal.tensor("norm", step, NORM, norm.double(), keep=True)
         _record(journal, "gradient", step, [(n, p.grad) for n, p in parameters])
         optimizer.step()
         _record(journal, "weight", step, parameters)
@@ -79,7 +80,8 @@ def _optimized(
     """What is trained, and a new optimizer that has it."""
     parameters = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     cls, options = workload.optimizer()
-    return parameters, cls(grouped(scenario, parameters), **options)
+    given = list(model.named_parameters()) if scenario.frozen_too else parameters
+    return parameters, cls(grouped(scenario, given), **options)
 
 
 def _last_uneven_step(

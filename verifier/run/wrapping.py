@@ -35,8 +35,9 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
 
     def hand_over() -> torch.optim.Optimizer:
         cls, options = subject.workload.optimizer()
-        parameters = trained(scenario, model.named_parameters(), subject.frozen_names)
-        handed.append(cls(grouping.grouped(scenario, parameters), **options))
+        named = list(model.named_parameters())
+        given = named if scenario.frozen_too else trained(scenario, named, subject.frozen_names)
+        handed.append(cls(grouping.grouped(scenario, given), **options))
         return handed[0]
 
     def wrap(model: nn.Module) -> Any:

@@ -1,7 +1,8 @@
 """Restart with groups: as ``restart``, with two groups of parameters whose options have to come back as they were.
 
-It was saved once before. The optimizer's order is not the model's: who puts states in a row by the one, and takes them
-out by the other, gives each parameter another's.
+It was saved once before. The optimizer's order is not the model's, it holds frozen parameters as well, which have no
+state, and one weight is transposed in memory: who puts states in a row by the one order, and takes them out by another,
+gives parameters what belongs to others.
 A situation of its own: who refuses groups is still asked whether its state is loaded into what was built before.
 """
 
@@ -16,11 +17,19 @@ SITUATION = Situation(
         "num_steps": 5,
         "optimizer": "adamw",
         "groups": True,
+        "frozen_too": True,
         "save_after": 0,
         "resume_after": 2,
         "built_first": True,
         "small_buckets": True,
-        "needs": ("state_dict", "broadcasts_at_start", "odd_parameters", "parameter_groups", "float64"),
+        "needs": (
+            "state_dict",
+            "broadcasts_at_start",
+            "odd_parameters",
+            "strided_parameters",
+            "parameter_groups",
+            "float64",
+        ),
         "judged_by": ("LS202", "LS504"),
     },
 )
