@@ -7,8 +7,10 @@ import torch
 from torch import nn
 
 from ddp_core.arguments import names_an_optimizer
-from ddp_core.drivers.distributed_optimizer import takes_a_class
+from ddp_core.driver import Driver
+from ddp_core.drivers.distributed_optimizer import DistributedOptimizerDriver, takes_a_class
 from ddp_core.methods import what_it_asks_for
+from ddp_core.recognition import recognise
 
 
 class ByDefault:
@@ -45,3 +47,52 @@ def test_the_one_argument_is_what_its_name_says():
     assert what_it_asks_for(lambda params: None, model, optimizer) == list(model.parameters())
     assert what_it_asks_for(lambda opt: None, model, optimizer) is optimizer
     assert what_it_asks_for(lambda net: None, model, optimizer) is model
+
+
+class Apexs:
+    def reduce(self):
+        raise NotImplementedError
+
+
+class Runs(Apexs):
+    def __call__(self, x):
+        raise NotImplementedError
+
+
+def test_a_verb_alone_is_a_loops_to_call_where_nothing_else_can_be():
+    assert recognise(Apexs()).style == "explicit"
+    assert recognise(Runs()).style == "native"  # a wrapper's own reduce() may be its own business
+
+
+class Clips:
+    norms: tuple[float, ...] = ()
+
+    def clip_grad_norm(self, max_norm, norm_type=2.0):
+        self.norms = (*self.norms, max_norm)
+        return 0.5
+
+
+def test_an_optimizer_of_its_own_may_clip():
+    model = nn.Linear(1, 1)
+    driver = DistributedOptimizerDriver(lambda optimizer: Clips(), model)
+    assert not driver.can_clip
+    made = driver.make_optimizer(torch.optim.SGD, list(model.parameters()), lr=1.0)
+    assert (driver.can_clip, driver.clip([], 2.0), made.norms) == (True, 0.5, (2.0,))
+
+
+def test_the_rest_is_clipped_as_torch_does_it():
+    parameter = nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.tensor([3.0, 4.0])
+    driver = Driver(nn.Identity(), nn.Identity())
+    assert float(driver.clip([parameter], 1.0)) == 5.0
+    assert float(parameter.grad.norm()) == pytest.approx(1.0, rel=1e-5)
+
+
+def needs_a_rate(params, optimizer_cls, lr):
+    return optimizer_cls(params, lr=lr)
+
+
+def test_what_the_loop_asks_of_an_optimizer_is_given():
+    model = nn.Linear(1, 1)
+    driver = DistributedOptimizerDriver(needs_a_rate, model)
+    assert driver.make_optimizer(torch.optim.SGD, list(model.parameters()), lr=0.25).defaults["lr"] == 0.25

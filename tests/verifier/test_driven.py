@@ -225,6 +225,13 @@ def test_other_arguments_are_asked_for(verify):
     assert "wrap() wants scheduler besides the model: give it by --option scheduler=VALUE" in report.summary
 
 
+def test_what_no_loop_can_drive_is_told_after_one_scenario(verify):
+    report = verify("class wrap:\n    def __init__(self, model):\n        pass\n")
+    assert report.verdict == "unknown"
+    assert "write a ddp_core.Driver that says what the loop does (docs/driving.md)" in report.summary
+    assert len(report.scenarios) == 1
+
+
 def test_a_sum_is_found_in_each_style(verify):
     for body, attribute in ((ALONE, "wrap"), (OTHERWISE, "wrap"), (BESIDE_THE_MODEL, "average_gradients")):
         report = verify(body + "\nDIVISOR = lambda: 1\n", attribute)
