@@ -143,7 +143,7 @@ class Driver:
         for owner in (self.wrapped, self.optimizer_of_wrap):
             for name in CLIPS:
                 own = getattr(owner, name, None)
-                if takes(own, 1) or takes(own, 2):
+                if takes(own, 1) or (takes(own, 2) and _wants_parameters(own)):
                     return cast("Callable[..., Any]", own)
         return None
 
@@ -152,7 +152,7 @@ class Driver:
         own = self.own_clip
         if own is None:
             return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
-        return own(parameters, max_norm) if "parameters" in inspect.signature(own).parameters else own(max_norm)
+        return own(parameters, max_norm) if _wants_parameters(own) else own(max_norm)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         optimizer.step()
@@ -196,6 +196,10 @@ class Driver:
             theirs = [p for other, p in inside if other == name or other.endswith("." + name)]
             found.append((name, theirs[0] if len(theirs) == 1 else parameter))
         return found
+
+
+def _wants_parameters(clip: Any) -> bool:
+    return "parameters" in inspect.signature(clip).parameters
 
 
 def runs(wrapped: Any) -> bool:

@@ -54,7 +54,6 @@ class Scenario(BaseModel):
     weight_decay: float = Field(0.0, ge=0)
     betas: tuple[float, float] | None = Field(None, description="of AdamW; None: torch's own")
     eps: float | None = Field(None, gt=0, description="of AdamW; None: torch's own")
-    nesterov: bool = Field(False, description="SGD's momentum is Nesterov's")
     groups: bool = Field(False, description="the optimizer gets two groups of parameters, with options of their own")
     frozen_too: bool = Field(False, description="the optimizer gets all parameters, those that are frozen as well")
     parameters_once: bool = Field(False, description="the optimizer gets parameters that can be gone through once")

@@ -64,8 +64,7 @@ class Workload(ABC):
         if self.scenario.optimizer == "adamw":
             others = {"betas": self.scenario.betas, "eps": self.scenario.eps}
             return torch.optim.AdamW, {"lr": ADAMW_LR, **decay, **{k: v for k, v in others.items() if v is not None}}
-        nesterov = {"nesterov": True} if self.scenario.nesterov else {}
-        return torch.optim.SGD, {"lr": SGD_LR, "momentum": SGD_MOMENTUM, **decay, **nesterov}
+        return torch.optim.SGD, {"lr": SGD_LR, "momentum": SGD_MOMENTUM, **decay}
 
     def begin(self, model: nn.Module) -> None:
         """What is done to the bare model before it is wrapped: what will be unfrozen later is frozen."""

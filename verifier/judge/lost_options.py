@@ -1,4 +1,4 @@
-"""Were AdamW's betas or its eps lost, or SGD's Nesterov momentum, and torch's own used? A pure function on recordings.
+"""Were AdamW's betas or its eps lost, and torch's own used in their place? A pure function on recordings.
 
 Special here: the steps are taken again, from the single process's gradients and the replica's start, so that what was
 lost is named and not guessed. Loshchilov and Hutter, "Decoupled Weight Decay Regularization", algorithm 2.
@@ -17,21 +17,18 @@ ROUNDINGS = 1e-9  # relative to how far weights have moved; a lost option moves 
 
 
 def lost_options(recording: Recording, step: int, name: str, after: np.ndarray | None) -> str | None:
-    """How ``after`` was come to in ``step``, if it is by torch's own options in the place of those asked for."""
+    """Which options torch's own stand for, if with those AdamW comes to ``after`` in ``step``; else None."""
     scenario = recording.scenario
-    if scenario.groups or scenario.clip_norm is not None or scenario.weight_decay:
+    if scenario.optimizer != "adamw" or scenario.groups or scenario.clip_norm is not None or scenario.weight_decay:
         return None
     found = _history(recording, step, name)
     if after is None or found is None or after.shape != found[0].shape:
         return None
-    if scenario.optimizer == "sgd":
-        plain = scenario.nesterov and step == 0 and _agree(found[0] - scenario.lr * found[1][0], after, found[0])
-        return "SGD moves it without Nesterov's momentum" if plain else None
     betas, eps = scenario.betas or ADAMW_BETAS, scenario.eps or ADAMW_EPS
     ways = {"eps": (betas, ADAMW_EPS), "betas": (ADAMW_BETAS, eps), "betas and eps": (ADAMW_BETAS, ADAMW_EPS)}
     for lost, way in ways.items():
         if way != (betas, eps) and _comes_to(after, *found, *way, lr=scenario.lr):
-            return f"AdamW moves it with torch's own {lost}"
+            return lost
     return None
 
 
@@ -41,9 +38,10 @@ def _history(recording: Recording, step: int, name: str) -> tuple[np.ndarray, li
     tensors = [recording.ranks[0].tensor("weight", -1, name)]
     tensors += [recording.reference.tensor("gradient", number, name) for number in range(step + 1)]
     values = [None if tensor is None else tensor.values for tensor in tensors]
-    start, *gradients = (value for value in values if value is not None)
-    whole = len(values) == len(gradients) + 1 and all(gradient.shape == start.shape for gradient in gradients)
-    return (start, gradients) if whole else None
+    known = [value for value in values if value is not None]
+    if len(known) < len(values) or any(value.shape != known[0].shape for value in known):
+        return None
+    return known[0], known[1:]
 
 
 def _comes_to(
@@ -61,8 +59,4 @@ def _comes_to(
         square = betas[1] * square + (1 - betas[1]) * gradient**2
         spread = np.sqrt(square / (1 - betas[1] ** number)) + eps
         weight = weight * (1 - lr * ADAMW_DECAY) - lr * mean / (1 - betas[0] ** number) / spread
-    return _agree(weight, after, start)
-
-
-def _agree(weight: np.ndarray, after: np.ndarray, start: np.ndarray) -> bool:
     return bool((np.abs(weight - after) <= ROUNDINGS * np.abs(after - start).max(initial=0.0)).all())

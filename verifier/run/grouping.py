@@ -21,7 +21,7 @@ from verifier.run.update_rule import makes_its_own
 from verifier.scenario import DECAY, SGD_MOMENTUM, SLOWER, Scenario
 
 OWN = "the optimizer is one of the strategy's own making, without groups: it was not asked for any"
-BEYOND = frozenset({"betas", "eps", "nesterov"})  # what not every optimizer takes that a strategy may have of its own
+BEYOND = frozenset({"betas", "eps"})  # what not every optimizer takes that a strategy may have of its own
 
 
 def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> list[Any]:

@@ -1,8 +1,7 @@
 """Cycle: after the first of two steps momentum falls, as torch's ``OneCycleLR`` lets it, in ``param_groups``.
 
-Who hands ``lr`` on to an optimizer inside, and nothing else, goes on with the old one. It is Nesterov's momentum, which
-who builds an optimizer anew has to hand on as well. Not tried where a group has no ``momentum``, or the optimizer takes
-no ``nesterov``.
+Who hands ``lr`` on to an optimizer inside, and nothing else, goes on with the old one. Not tried where a group has no
+``momentum``.
 """
 
 from __future__ import annotations
@@ -13,5 +12,5 @@ SITUATION = Situation(
     since="standard",
     workload="llama",
     samples_per_micro_batch=2,
-    fields={"num_steps": 2, "nesterov": True, "new_momentum_after": 0, "small_buckets": True, "needs": ("float64",)},
+    fields={"num_steps": 2, "new_momentum_after": 0, "small_buckets": True, "needs": ("float64",)},
 )
