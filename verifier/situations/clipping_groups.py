@@ -12,7 +12,7 @@ SITUATION = Situation(
     since="standard",
     workload="saved",
     fields={
-        "num_steps": 2,
+        "num_steps": 1,
         "num_micro_batches": 2,
         "groups": True,
         "clip_norm": 0.05,
