@@ -26,7 +26,7 @@ class SavesInARow(DistributedDataParallel):
             def load_state_dict(self, saved):
                 for group, options in zip(self.param_groups, saved["groups"], strict=True):
                     group.update(options)
-                trained = [p for group in self.param_groups for p in group["params"]]
+                trained = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
                 for name, row in saved["row"].items():
                     flat, begin = torch.cat([torch.as_tensor(one).reshape(-1) for one in row]), 0
                     for parameter in trained:

@@ -22,7 +22,6 @@ SITUATION = Situation(
             "parameter_groups",
             "accumulation",
             "odd_parameters",
-            "strided_parameters",
             "float64",
         ),
         "judged_by": ("LS201",),

@@ -1,8 +1,7 @@
 """Restart with groups: as ``restart``, with two groups of parameters whose options have to come back as they were.
 
-It was saved once before. The optimizer's order is not the model's, it holds frozen parameters as well, which have no
-state, and one weight is transposed in memory: who puts states in a row by the one order, and takes them out by another,
-gives parameters what belongs to others.
+It was saved once before. The optimizer's order is not the model's, and it holds frozen parameters as well, which have
+no state: who puts states in a row by the one order, and takes them out by another, gives parameters those of others.
 A situation of its own: who refuses groups is still asked whether its state is loaded into what was built before.
 """
 
@@ -26,7 +25,6 @@ SITUATION = Situation(
             "state_dict",
             "broadcasts_at_start",
             "odd_parameters",
-            "strided_parameters",
             "parameter_groups",
             "float64",
         ),

@@ -20,11 +20,9 @@ class SavedModel(nn.Module):
     offset: torch.Tensor
     order: torch.Tensor
 
-    def __init__(self, *, transposed: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.encoder = nn.Linear(FEATURES, WIDTH)
-        if transposed:
-            self.encoder.weight = nn.Parameter(self.encoder.weight.detach().t().contiguous().t())
         self.frozen = nn.Linear(WIDTH, WIDTH)
         self.frozen.requires_grad_(False)
         self.norm = nn.ModuleDict({"module": nn.LayerNorm(WIDTH)})
@@ -41,7 +39,7 @@ class SavedModel(nn.Module):
 
 class Saved(Workload):
     def model(self, rank: int | None) -> nn.Module:
-        return SavedModel(transposed=self.scenario.groups).double()
+        return SavedModel().double()
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step
