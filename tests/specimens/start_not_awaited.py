@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-TRIPS = {"LS002", "LS101", "LS102", "LS201", "LS202", "LS401"}
+TRIPS = {"LS002", "LS101", "LS102", "LS201", "LS202", "LS204", "LS401"}
 CAUSE = "read_before_wait"
 
 

@@ -81,13 +81,7 @@ def _pattern(
     if (unheard := _unheard(recording, step, name, after, wanted)) is not None:
         return unheard
     if (lost := lost_options(recording, step, name, after)) is not None:
-        return (
-            "options_lost",
-            f"{name} moved as AdamW moves it with torch's own {lost}, and the optimizer was asked for with others",
-            "hand on everything that an optimizer was given, and each group's own, where it is built anew over other "
-            "tensors",
-            0.95,
-        )
+        return _explain_lost(name, lost)
     factor = common_factor(before, after, wanted)
     if factor is not None:
         return _explain_factor(recording.scenario, step, name, factor)
@@ -174,6 +168,15 @@ def _unused_by_some(recording: Recording, name: str) -> bool:
     """Had a rank no gradient of its own in the first step?"""
     alone, numbers = recording.reference, [rank.rank for rank in recording.ranks]
     return alone is not None and any(alone.tensor(f"local_gradient_{number}", 0, name) is None for number in numbers)
+
+
+def _explain_lost(name: str, lost: str) -> tuple[str, str, str, float]:
+    return (
+        "options_lost",
+        f"{name} moved as AdamW moves it with torch's own {lost}, and the optimizer was asked for with others",
+        "hand on everything that an optimizer was given, and each group's own, where it is built over other tensors",
+        0.95,
+    )
 
 
 def _explain_factor(scenario: Scenario, step: int, name: str, factor: float) -> tuple[str, str, str, float]:

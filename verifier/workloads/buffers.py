@@ -26,7 +26,6 @@ class BufferModel(nn.Module):
         super().__init__()
         self.inlet = nn.Linear(6, 8)
         self.norm = nn.BatchNorm1d(8, eps=1e-2, momentum=0.25)  # who puts another in its place has to hand them on
-        self.norm.bias.requires_grad_(False)
         self.outlet = nn.Linear(8, 3)
         self.register_buffer("mean", torch.zeros(6))
         self.register_buffer("largest", torch.zeros(6))
