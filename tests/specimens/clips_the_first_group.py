@@ -10,7 +10,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 TRIPS = {"LS201"}
-CAUSE = {"clipped_otherwise", None}
+CAUSE = "clipped_otherwise"
 
 
 class ClipsTheFirst(DistributedDataParallel):

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 TRIPS = {"LS102", "LS201"}
-CAUSE = {"statistics_misstated", None}
+CAUSE = "statistics_misstated"
 
 
 def wrap(model):
