@@ -19,8 +19,8 @@ from ddp_core.methods import backward_through, takes
 
 # Flags that a loop sets by hand, in wrappers without a no_sync() context: true for the backward that synchronises.
 SYNC_FLAGS = ("require_backward_grad_sync", "require_gradient_sync")
-CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_by_norm")
 SYNC_SWITCH = "set_requires_gradient_sync"  # of torch's fully_shard and replicate: it stays where it is put
+CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_by_norm")  # torch's name; fairscale's OSS; ColossalAI
 
 
 class Driver:

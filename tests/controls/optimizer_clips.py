@@ -9,8 +9,5 @@ ATTRIBUTE = "ClippingOptimizer"
 
 
 class ClippingOptimizer(OwnersOptimizer):
-    def __init__(self, optimizer):
-        super().__init__(optimizer)
-
     def owned(self):
         return self.everybody

@@ -80,6 +80,19 @@ def test_an_optimizer_of_its_own_may_clip():
     assert (driver.can_clip, driver.clip([], 2.0), made.norms) == (True, 0.5, (2.0,))
 
 
+class Scales:
+    def backward(self, loss):
+        (2 * loss).backward()
+
+
+def test_an_optimizer_of_its_own_may_have_the_backward():
+    model = nn.Linear(1, 1)
+    driver = DistributedOptimizerDriver(lambda optimizer: Scales(), model)
+    driver.make_optimizer(torch.optim.SGD, list(model.parameters()), lr=1.0)
+    driver.backward(model(torch.ones(1, 1)).sum())
+    assert model.bias.grad.tolist() == [2.0]
+
+
 def test_the_rest_is_clipped_as_torch_does_it():
     parameter = nn.Parameter(torch.zeros(2))
     parameter.grad = torch.tensor([3.0, 4.0])

@@ -36,7 +36,8 @@ def evaluate(subject: Subject, step: int) -> Any:
         with _evaluation_mode(subject.driver.callee), torch.no_grad():
             output = subject.workload.call(subject.driver.forward, inputs)
     except BaseException as error:
-        raise StrategyError.of(f"in an evaluation after step {step}", error) from error
+        when = "before the first step" if step == BEFORE_ALL else f"in step {step} or after it"
+        raise StrategyError.of(f"in an evaluation {when}", error) from error
     if isinstance(output, torch.Tensor):
         subject.journal.tensor("evaluation", step, "output", output, keep=True)
     return output

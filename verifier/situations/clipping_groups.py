@@ -1,7 +1,6 @@
 """Clipping with groups: two micro-batches, two groups of parameters, and one norm of all gradients of the step.
 
-A norm that is taken of the first group, of each group by itself, or added up while gradients arrive, in each backward,
-is another.
+A norm that is taken of the first group, or of each group by itself, is another.
 """
 
 from __future__ import annotations
