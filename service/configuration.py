@@ -37,7 +37,7 @@ OTHERS: dict[str, tuple[str, str]] = {
     "LOCKSTEP_API_KEY": ("", "the key that they show it"),
 }
 # Set by Lockstep for its own processes; not for people.
-INTERNAL = {"LOCKSTEP_PROCESS", "LOCKSTEP_ONE_DEVICE"}
+INTERNAL = {"LOCKSTEP_PROCESS"}
 
 
 def page() -> str:

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 from verifier.launchers.local import LocalLauncher
+
+if TYPE_CHECKING:
+    from verifier.devices import Device
 
 
 def _stop(number: int, frame: object) -> None:
@@ -21,7 +25,8 @@ def main() -> None:
     words = sys.argv[1:]
     wants_ranks = words[:1] == ["verify"] and len(words) > 1 and not {"-h", "--help"} & set(words)
     elsewhere = "--launcher" in " ".join(words) and not any(word.endswith(("auto", "local")) for word in words)
-    early = LocalLauncher() if wants_ranks and not elsewhere else None
+    device: Device = "cuda" if {"cuda", "--device=cuda"} & set(words) else "cpu"
+    early = LocalLauncher(device=device) if wants_ranks and not elsewhere else None
     if words[:1] not in (["serve"], ["worker"]):  # these have their own way to stop
         for number in (signal.SIGTERM, signal.SIGHUP):  # so that temporary folders go, too
             if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored, and means it

@@ -18,6 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from verifier import devices
 from verifier.launcher import STACK_SIGNAL
 from verifier.nodes import place
 from verifier.scenario import Scenario
@@ -35,6 +36,7 @@ def main(words: list[str] | None = None) -> int:
     if given.reference:
         from verifier.run.reference import run_reference
 
+        devices.settle(scenario)
         run_reference(scenario, out / "reference" / "rank0")
         return 0
     if missing := [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]:
@@ -58,8 +60,9 @@ def be_rank(scenario: Scenario, out: Path) -> None:
 
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
-    if scenario.several_nodes and os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
-        os.environ.update(place(scenario, rank))
+    if one_host := os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
+        os.environ.update(place(scenario, rank, devices.num_gpus(scenario)))
+    devices.settle(scenario, one_host=one_host)
     folder = out / "subject" / f"rank{rank}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "stack.txt").open("w") as stack:
@@ -79,6 +82,6 @@ def be_rank(scenario: Scenario, out: Path) -> None:
 def _start_reference(scenario: Scenario, out: Path) -> subprocess.Popen[bytes]:
     if not (out / "scenario.json").exists():
         scenario.save(out)
-    alone = {n: v for n, v in os.environ.items() if n not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    alone = {n: v for n, v in os.environ.items() if n not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_WORLD_SIZE")}
     words = [sys.executable, "-m", "verifier.worker", "--reference", "--scenario", str(out / "scenario.json")]
     return subprocess.Popen([*words, "--out", str(out)], env=alone)

@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from verifier import devices
 from verifier.containers.framing import FILES
 from verifier.forkserver import family
 from verifier.forkserver.child import die_with_parent, fork
@@ -234,13 +235,13 @@ def _be(scenario: Scenario, rank: int | None, port: int, folder: Path) -> None:
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # this one is killed, not the server
     if rank is None:
+        devices.settle(scenario)
         reference.run_reference(scenario, folder)
         return
     import torch.distributed as dist
 
-    os.environ.update(place(scenario, rank))
-    if os.environ.get("LOCKSTEP_ONE_DEVICE"):  # of the GPUs each container has but its own
-        os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"] = "0", "1"
+    os.environ.update(place(scenario, rank, devices.num_gpus(scenario)))  # a container has but its own GPU
+    devices.settle(scenario)
     connect: Callable[..., dist.Store] = dist.TCPStore
     store = connect("127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=60))
     acts.run_rank(scenario, rank, store, folder)

@@ -14,22 +14,24 @@ MEANT = (
 )
 
 
-def num_on_each(scenario: Scenario) -> int:
-    """Ranks on a node: all of them; or half of them, and one where they cannot be halved."""
-    if not scenario.several_nodes:
-        return scenario.world_size
-    return scenario.world_size // 2 if scenario.world_size % 2 == 0 else 1
+def num_on_each(scenario: Scenario, num_gpus: int | None = None) -> int:
+    """Ranks on a node: all of them; or half of them, and one where they cannot be halved. With ``num_gpus`` on a node
+    at most one for each.
+    """
+    size = scenario.world_size
+    here = (size // 2 if size % 2 == 0 else 1) if scenario.several_nodes else size
+    return here if num_gpus is None else min(here, max(num_gpus, 1))
 
 
-def place(scenario: Scenario, rank: int) -> dict[str, str]:
-    """The environment of ``rank``, with torchrun's names."""
-    here = num_on_each(scenario)
+def place(scenario: Scenario, rank: int, num_gpus: int | None = None) -> dict[str, str]:
+    """The environment of ``rank``, with torchrun's names. The last node may have fewer ranks than the others."""
+    here = num_on_each(scenario, num_gpus)
     numbers = {
         "RANK": rank,
         "WORLD_SIZE": scenario.world_size,
         "LOCAL_RANK": rank % here,
-        "LOCAL_WORLD_SIZE": here,
+        "LOCAL_WORLD_SIZE": min(here, scenario.world_size - rank // here * here),
         "GROUP_RANK": rank // here,
-        "GROUP_WORLD_SIZE": scenario.world_size // here,
+        "GROUP_WORLD_SIZE": -(-scenario.world_size // here),
     }
     return {name: str(number) for name, number in numbers.items()}

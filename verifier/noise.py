@@ -37,7 +37,7 @@ class _Told(torch.autograd.Function):
 
 @uncompiled
 def _through(x: torch.Tensor) -> torch.Tensor:
-    drawn = torch.rand((), dtype=torch.float64)
+    drawn = torch.rand((), dtype=torch.float64, device=x.device)
     if torch._C._current_graph_task_id() == -1:  # not from within a backward, which runs a part of it again
         _FORWARDS.append(float(drawn))
     out: torch.Tensor = _Told.apply(x, drawn)

@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from verifier import catalogue
+from verifier import catalogue, devices
 from verifier.errors import UnknownName, UsageError
 from verifier.orders import may_be_drawn
 from verifier.request import MAX_WORLD_SIZE, Builtin, Request, StrategyRef
@@ -51,6 +51,7 @@ class Situation:
         size = self.samples_per_micro_batch
         if self.samples_per_step is not None:
             size = share(self.workload, self.samples_per_step, request.world_size, num_micro_batches)
+        device, backend = devices.chosen(request)
         return Scenario(
             name=name,
             situation=situation,
@@ -59,6 +60,8 @@ class Situation:
             world_size=request.world_size,
             samples_per_micro_batch=size,
             seed=(seed ^ zlib.crc32(situation.encode())) % 2**31,
+            device=device,
+            backend=backend,
             driver=request.driver,
             fault=request.fault,
             timeout_s=request.timeout_s,
@@ -133,7 +136,7 @@ def _require_valid(request: Request) -> None:
                 "workload 'digits' reads the scans that scikit-learn carries, and scikit-learn is not installed. "
                 "Install it with: pip install 'lockstep-ddp[frameworks]'"
             )
-    _require_device(request)
+    devices.chosen(request)
 
 
 def _require_fault_applies(request: Request) -> None:
@@ -146,12 +149,4 @@ def _require_fault_applies(request: Request) -> None:
         raise UsageError(
             f"fault '{request.fault}' cannot be planted in {name}: it changes the code of {', '.join(valid)}. "
             f"Try: lockstep verify {valid[0]} --fault {request.fault}"
-        )
-
-
-def _require_device(request: Request) -> None:
-    if request.device == "cuda" or request.backend == "nccl":
-        raise UsageError(
-            f"device '{request.device}' with backend '{request.backend}' is not offered yet: this version runs ranks "
-            "on the CPU over gloo. Leave both at 'auto'."
         )

@@ -58,7 +58,7 @@ class Subject:
         self.workload = workloads.load(scenario)
         noise.begin()
         seed_torch(scenario.seed if scenario.same_start else scenario.seed + 1 + rank)
-        self.model = self.workload.model(rank)
+        self.model = self.workload.placed(rank)
         self.loss_scale = LossScale(journal, scenario.world_size, self._loss_scaled)
         self.tags = attach_tags(scenario, self.model, rank) if scenario.tagged else None
         last = rank == scenario.world_size - 1

@@ -30,6 +30,11 @@ class Workload(ABC):
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
+        self.device = torch.device(scenario.device)  # a GPU: this process's current one
+
+    def placed(self, rank: int | None) -> nn.Module:
+        """The model, built from the CPU's random numbers whatever the device, and put where it trains."""
+        return self.model(rank).to(self.device)
 
     @abstractmethod
     def model(self, rank: int | None) -> nn.Module:
@@ -80,7 +85,7 @@ class Workload(ABC):
     def large_batch(self, step: int) -> tuple[torch.Tensor, ...]:
         generator = torch.Generator().manual_seed(self.scenario.seed * 1_000_003 + step)
         with float32_by_default():
-            return self.batch(step, generator)
+            return tuple(tensor.to(self.device) for tensor in self.batch(step, generator))
 
     def micro_batch(self, step: int, micro: int, rank: int) -> tuple[torch.Tensor, ...]:
         """The slice of ``step``'s large batch that ``rank`` takes as its ``micro``-th micro-batch."""

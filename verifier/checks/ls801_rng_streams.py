@@ -1,14 +1,15 @@
 """Random streams stay apart: ranks that were seeded differently draw different numbers in a forward, and at the end.
 
-Claim: a strategy leaves torch's, numpy's and Python's random numbers alone, or at least as different between ranks as
-it found them. Replicas that draw the same dropout masks and augmentations train on less than they seem to. And a part
-of the model that is run again for the backward, to save memory, draws what it drew in the forward.
+Claim: a strategy leaves torch's, numpy's and Python's random numbers alone (on GPUs, the device's, too), or at least as
+different between ranks as it found them. Replicas that draw the same dropout masks and augmentations train on less than
+they seem to. And a part of the model that is run again for the backward, to save memory, draws what it drew in the
+forward.
 
 Catches: ``torch.manual_seed(0)`` inside a wrapper, to make initial weights equal, and ``random.seed(0)`` beside it; a
 broadcast of the random state; a seed that is set around each forward and taken back; a seed by LOCAL_RANK; activation
 checkpointing without the forward's random numbers.
 
-Blind to: a device's random numbers; a seed that is set only in later forwards.
+Blind to: a seed that is set only in later forwards.
 
 Seen in the wild: pytorch/pytorch#56488 (workers share numpy's seed, augmentations are identical); mujocolab/mjlab#988
 and isaac-sim/IsaacLab#5033 (seeds by LOCAL_RANK: the same on each node).

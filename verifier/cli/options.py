@@ -20,8 +20,13 @@ ProfileOption = Annotated[
 ]
 Checks = Annotated[list[str] | None, typer.Option("--check", help="only this check; may be repeated")]
 Workloads = Annotated[list[str] | None, typer.Option("--workload", help="only this workload; may be repeated")]
-Backend = Annotated[Literal["auto", "gloo", "nccl"], typer.Option("--backend")]
-Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device")]
+Backend = Annotated[
+    Literal["auto", "gloo", "nccl"], typer.Option("--backend", help="auto: gloo on the CPU, NCCL on GPUs")
+]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"],
+    typer.Option("--device", help="auto: the CPU; cuda: GPUs, which more ranks than there are share"),
+]
 LauncherName = Annotated[str, typer.Option("--launcher", help="how ranks are run: see 'lockstep list launchers'")]
 DriverName = Annotated[
     str | None,

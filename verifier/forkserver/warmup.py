@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from verifier.devices import torch_meets_a_driver
 from verifier.errors import OurFault
 
 EXIT_CONFIG = 78  # EX_CONFIG
@@ -71,7 +72,10 @@ def _import_and_step() -> None:
         importlib.import_module(f"verifier.workloads.{workload}")
     for strategy in ("naive", "flat", "hook", "async_hook", "bucketed", "torch_ddp"):
         importlib.import_module(f"ddp_core.strategies.{strategy}")
-    _step()
+    # A step asks for GPUs, also on the CPU and where they are hidden (the optimizer does, and the autograd engine, which
+    # has a thread for each). That starts the driver, in a thread: ranks then take that step, ahead (``rehearse``).
+    if not torch_meets_a_driver():
+        _step()
 
 
 def rehearse() -> None:

@@ -148,8 +148,6 @@ class DockerLauncher:
         """Start a container for ``members``; the stream to it."""
         limits = self._limits.of_several(len(members))
         asked = gpus.request(self._client, [devices[number % len(devices)]] if devices else [])
-        if members == ["reference"]:
-            asked = []
         command = ["python", "-m", "verifier.contained"]
         made = self._create(command, members[0], network, limits, asked)
         stream = made.attach_socket(params={"stdin": 1, "stdout": 1, "stream": 1})
@@ -172,7 +170,6 @@ class DockerLauncher:
             name=f"lockstep-{self.run_id[:12]}-{what.replace(' ', '-')}-{uuid.uuid4().hex[:4]}",
             labels=self._labels,
             entrypoint=[],
-            environment={"LOCKSTEP_ONE_DEVICE": "1"} if devices else {},
             user="1000:1000",
             network_mode=network,
             stdin_open=True,

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Self
 from verifier.launcher import LaunchError
 
 if TYPE_CHECKING:
+    from verifier.devices import Device
     from verifier.forkserver.limits import Limits
     from verifier.scenario import Scenario
 
@@ -44,12 +45,15 @@ SERVER_GRACE_S = 60.0  # beyond a job's own time: loading torch before the first
 class LocalLauncher:
     """Owns one fork server."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, device: Device = "cpu") -> None:
+        """``device`` is that of the first scenario; for one of the other device it gets another server."""
         self._limits = limits
         self._closed = False
-        self._start()
+        self._start(device)
 
-    def _start(self) -> None:
+    def _start(self, device: Device) -> None:
+        """Start a server. GPUs are hidden from one whose ranks train on the CPU: it takes a step before it forks."""
+        self._device, hidden = device, {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
         self._mark = f"{MARK}={uuid.uuid4().hex}"
         name, _, value = self._mark.partition("=")
         ours, theirs = socket.socketpair()
@@ -60,7 +64,7 @@ class LocalLauncher:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                env={**os.environ, **_ENVIRONMENT, name: value},
+                env={**os.environ, **_ENVIRONMENT, **hidden, name: value},
                 start_new_session=True,  # Ctrl-C reaches the owner alone, who then closes the socket
             )
         self._socket = ours
@@ -77,8 +81,14 @@ class LocalLauncher:
         """
         import tempfile
 
+        from verifier.devices import require_gpus
         from verifier.forkserver.limits import Limits
 
+        if scenarios[0].device == "cuda":
+            require_gpus()
+        if scenarios[0].device != self._device and not self._closed:
+            self._end_server()
+            self._start(scenarios[0].device)
         limits = self._limits or Limits.from_environment()
         scratch = tempfile.TemporaryDirectory(prefix="lockstep-ranks-", ignore_cleanup_errors=True)
         with scratch as name:  # the server removes it, too: either may be killed
@@ -88,7 +98,7 @@ class LocalLauncher:
 
     def _carry_out(self, order: dict[str, Any], world_size: int) -> list[dict[str, Any]]:
         if self._server.poll() is not None and self._busy and not self._closed:
-            self._start()
+            self._start(self._device)
         self._busy = not self._closed
         line = b""
         with contextlib.suppress(OSError):

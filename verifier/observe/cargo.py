@@ -67,6 +67,8 @@ class Cargo:
         for mine, shadow in zip(self.outputs, self.shadows, strict=True):
             if mine is not shadow:
                 mine.data.copy_(shadow)
+                if shadow.is_cuda:  # a future's callback is on a stream of its own: the memory is in use until then
+                    shadow.record_stream(torch.cuda.current_stream(shadow.device))
         self.shadows, self.inputs = self.outputs, []  # shadows are a copy of the gradients each
         self._watched, self._spoilt = [], []
         return written

@@ -226,10 +226,21 @@ def _environment(recordings: Sequence[Recording]) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "num_cpus": os.cpu_count(),
-        "backend": "gloo",
-        "device": "cpu",
+        "backend": recordings[0].scenario.backend if recordings else "none",
+        "device": _device(recordings),
         "launcher": told.get("launcher", "local"),
     }
+
+
+def _device(recordings: Sequence[Recording]) -> str:
+    """ "cpu"; or which GPU, and on how many of them the ranks were."""
+    if not recordings or recordings[0].scenario.device == "cpu":
+        return "cpu"
+    told = {rank.rank: rank.notes["gpu"] for recording in recordings for rank in recording.ranks if "gpu" in rank.notes}
+    names = sorted({name for _, name in told.values()})
+    num_gpus = len({uuid for uuid, _ in told.values()})
+    shared = f", {len(told)} ranks on {num_gpus}" if num_gpus < len(told) else ""
+    return f"cuda ({', '.join(names) or 'no rank came to it'}{shared})"
 
 
 @functools.cache
@@ -241,6 +252,8 @@ def repeat_command(request: Request) -> str:
     """The command that asks for the same thing again."""
     words = ["lockstep", "verify", describe(request.strategy), "--world-size", str(request.world_size)]
     words += ["--profile", request.profile, "--seed", str(request.seed)]
+    words += ["--device", request.device] if request.device != "auto" else []
+    words += ["--backend", request.backend] if request.backend != "auto" else []
     words += ["--delay", f"{request.delay_ms:g}"] if request.delay_ms else []
     default_s = Request.model_fields["timeout_s"].default
     words += ["--timeout", f"{request.timeout_s:g}"] if request.timeout_s != default_s else []

@@ -59,6 +59,9 @@ def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path, *, 
     """
     journal = Journal(folder)
     journal.note("pid", os.getpid())
+    if scenario.device == "cuda":
+        mine = torch.cuda.get_device_properties()
+        journal.note("gpu", [str(mine.uuid), mine.name])
     try:
         if not joined:
             _join(scenario, rank, store)

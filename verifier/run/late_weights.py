@@ -17,6 +17,7 @@ import torch
 
 from verifier.run.evaluating import evaluate
 from verifier.run.loading import StrategyError
+from verifier.run.streams import draw_on, drawn_so_far
 
 if TYPE_CHECKING:
     from verifier.worker import Subject
@@ -77,14 +78,14 @@ def _one_more_forward(subject: Subject, step: int) -> Any:
     """As the next step would begin: some fetch only while they train. Streams and buffers stay as they are."""
     *inputs, _ = subject.workload.micro_batch(step, 0, subject.rank)
     buffers = [(buffer, buffer.detach().clone()) for buffer in subject.model.buffers()]
-    state = torch.get_rng_state()
+    drawn = drawn_so_far()
     try:
         subject.driver.start_step(subject.optimizer)
         subject.phase("evaluation")
         output = subject.workload.call(subject.driver.forward, inputs)
     except BaseException as error:
         raise StrategyError.of(f"in a forward after step {step}", error) from error
-    torch.set_rng_state(state)
+    draw_on(drawn)
     with torch.no_grad():
         for buffer, before in buffers:
             buffer.copy_(before)

@@ -35,7 +35,7 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
     journal = Journal(folder)
     workload = workloads.load(scenario)
     seed_torch(scenario.seed)
-    model = workload.model(None)
+    model = workload.placed(None)
     describe(journal, model, workload)
     tags = attach_tags(scenario, model, None) if scenario.tagged else None
     parameters, optimizer = _optimized(scenario, workload, model)

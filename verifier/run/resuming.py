@@ -43,7 +43,7 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
         optimizer_state = _saved(subject, "optimizer", subject.optimizer.state_dict())
         torch.manual_seed(subject.scenario.seed + 77_000 + subject.rank)
         with float32_by_default():
-            subject.model = subject.workload.model(subject.rank)
+            subject.model = subject.workload.placed(subject.rank)
         fresh = wrapped_by(subject, strategy, subject.model)
         subject.journal.note("loading", True)
         if subject.scenario.built_first:  # copies that an optimizer made of the weights are then of others
@@ -84,4 +84,4 @@ def _saved(subject: Subject, what: str, state: Any) -> Any:
     elif isinstance(state, Mapping | None) and not state and not subject.scenario.own_saves:
         subject.journal.note(TOOK_RANK_0S, True)
         saved = subject.store.get(f"saved/{what}") or saved
-    return torch.load(io.BytesIO(saved), weights_only=False)
+    return torch.load(io.BytesIO(saved), map_location=subject.workload.device, weights_only=False)

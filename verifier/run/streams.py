@@ -16,6 +16,7 @@ from verifier.journal import digest
 from verifier.scenario import Scenario
 
 _of_torch, _of_numpy, _of_python = torch.get_rng_state, np.random.get_state, random.getstate
+_of_cuda = torch.cuda.get_rng_state
 
 
 def seed_streams(scenario: Scenario, rank: int) -> None:
@@ -34,7 +35,21 @@ def seed_torch(seed: int) -> None:
 
 
 def states() -> dict[str, str]:
-    """Digests of the three states, by whose they are. Torch's is that of the CPU."""
+    """Digests of the states, by whose they are. Torch's is that of the CPU; a GPU has one of its own."""
     others = {"numpy": _of_numpy(legacy=False), "Python": _of_python()}
     told = {whose: xxhash.xxh3_128_hexdigest(pickle.dumps(state)) for whose, state in others.items()}
+    if torch.cuda.is_initialized():
+        told["CUDA"] = digest(_of_cuda())
     return {"torch": digest(_of_torch()), **told}
+
+
+def drawn_so_far() -> list[torch.Tensor]:
+    """The states of torch's streams, of the CPU and of the GPU that this process uses; for ``draw_on``."""
+    return [_of_torch(), *([_of_cuda()] if torch.cuda.is_initialized() else [])]
+
+
+def draw_on(states: list[torch.Tensor]) -> None:
+    """Go on drawing from where ``drawn_so_far`` was told."""
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state)

@@ -57,7 +57,7 @@ class DigitsWorkload(Workload):
         return F.cross_entropy(output, target)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        images, digits = (part[: self.num_held_out] for part in self.scans)
+        images, digits = (part[: self.num_held_out].to(self.device) for part in self.scans)
         with torch.no_grad():
             right = (model(images).argmax(1) == digits).float().mean()
         return {"held_out_accuracy": float(right)}

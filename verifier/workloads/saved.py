@@ -33,7 +33,7 @@ class SavedModel(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = torch.tanh(self.encoder(x + self.offset))
-        hidden = self.norm["module"](self.frozen(hidden)[:, self.order] * torch.arange(1, WIDTH + 1))
+        hidden = self.norm["module"](self.frozen(hidden)[:, self.order] * torch.arange(1, WIDTH + 1, device=x.device))
         return hidden @ self.decoder.weight
 
 
