@@ -21,6 +21,7 @@ import torch
 from torch.distributed import ProcessGroup, ReduceOp, Work
 
 from verifier.errors import OurFault
+from verifier.observe import synchronising
 from verifier.observe.exchanges import EXCHANGES
 from verifier.observe.observer import Call, Observer
 from verifier.uncompiled import uncompiled
@@ -135,6 +136,7 @@ def install(observer: Observer) -> None:
     if _unknown:
         observer.journal.note("unobserved", _unknown)
     _observers[:] = [observer]
+    synchronising.watch(_observers)
 
 
 def prepare() -> None:

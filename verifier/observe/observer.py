@@ -143,6 +143,13 @@ class Observer:
                 stack.enter_context(work.showing(tensor, PATIENCE_S))
             return tensor.detach().clone()
 
+    def synchronised(self) -> None:
+        """The device has been waited for: what the transport has done is there."""
+        with self._lock:
+            works = [work for work in self._alive if not work.has_landed]
+        for work in works:
+            work.is_completed()
+
     def start_batch(self, group: ProcessGroup) -> None:
         """From here on the transport collects the group's calls (NCCL), to launch them as one."""
         self._batches[group.group_name] = []
