@@ -2,7 +2,8 @@
 
 Special here: gloo reads a strided view as if it were dense and returns a wrong sum without a word
 (https://github.com/pytorch/pytorch/issues/192920, and all_reduce does it too), so a tensor whose memory has holes
-goes through a dense copy. Everything else is a thin call to torch.distributed.
+goes through a dense copy; NCCL refuses one that is dense but transposed, so its memory is sent as it lies. Everything
+else is a thin call to torch.distributed.
 """
 
 from __future__ import annotations
@@ -41,23 +42,23 @@ class Comm:
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
         """Replace ``tensor`` on every rank by the sum over ranks. Blocks."""
-        dense = _dense(tensor)
-        self._count(dense)
-        dist.all_reduce(dense, op=dist.ReduceOp.SUM, group=self.group)
-        if dense is not tensor:
-            tensor.copy_(dense)
+        wire = _wire(tensor)
+        self._count(wire)
+        dist.all_reduce(wire, op=dist.ReduceOp.SUM, group=self.group)
+        _put_back(wire, tensor)
 
     def all_reduce_async(self, tensor: torch.Tensor) -> Pending:
         """Begin to replace ``tensor`` by the sum over ranks. ``tensor`` must be dense (a flat buffer is).
 
         Raises ValueError for a tensor with holes: the result would have to be copied back after ``wait()``.
         """
-        if _dense(tensor) is not tensor:
+        wire = _wire(tensor)
+        if not _share_memory(wire, tensor):
             raise ValueError(
                 f"all_reduce_async needs dense memory, got shape {tuple(tensor.shape)}, stride {tensor.stride()}"
             )
-        self._count(tensor)
-        work = dist.all_reduce(tensor, op=dist.ReduceOp.SUM, group=self.group, async_op=True)
+        self._count(wire)
+        work = dist.all_reduce(wire, op=dist.ReduceOp.SUM, group=self.group, async_op=True)
         assert work is not None  # None means: this process is no member of the group
         return work
 
@@ -70,11 +71,10 @@ class Comm:
 
     def broadcast(self, tensor: torch.Tensor, src: int = 0) -> None:
         """Replace ``tensor`` on every rank by that of group rank ``src``. Blocks."""
-        dense = _dense(tensor)
-        self._count(dense)
-        dist.broadcast(dense, group=self.group, group_src=src)
-        if dense is not tensor:
-            tensor.copy_(dense)
+        wire = _wire(tensor)
+        self._count(wire)
+        dist.broadcast(wire, group=self.group, group_src=src)
+        _put_back(wire, tensor)
 
     def gather_objects(self, item: Any) -> list[Any]:
         """Return every rank's ``item`` (small, picklable), by rank. For set-up, not for the training loop."""
@@ -118,8 +118,21 @@ class Comm:
         return f"Comm(rank={self.rank}, world_size={self.world_size}, {counted})"
 
 
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """``tensor`` itself if its elements fill its memory without holes (in any order of axes), else a copy."""
-    if tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor):
+def _wire(tensor: torch.Tensor) -> torch.Tensor:
+    """What of ``tensor`` a transport is given: itself; its memory from end to end, where its elements fill that without
+    holes in another order of axes, as on every other rank; else a copy.
+    """
+    if tensor.is_contiguous():
         return tensor
+    if torch.ops.aten.is_non_overlapping_and_dense(tensor):
+        return tensor.detach().as_strided((tensor.numel(),), (1,))
     return tensor.contiguous()
+
+
+def _share_memory(wire: torch.Tensor, tensor: torch.Tensor) -> bool:
+    return wire is tensor or wire.data_ptr() == tensor.data_ptr()
+
+
+def _put_back(wire: torch.Tensor, tensor: torch.Tensor) -> None:
+    if not _share_memory(wire, tensor):
+        tensor.copy_(wire)

@@ -15,11 +15,11 @@ import os
 import re
 import socket
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from verifier.errors import UsageError
-from verifier.launcher import LaunchError
 
 if TYPE_CHECKING:
     from verifier.request import Request
@@ -51,17 +51,17 @@ def require_gpus() -> int:
     """How many GPUs ranks on this machine may use.
 
     Raises:
-        LaunchError: none, or this torch cannot use them; with what to do.
+        UsageError: none, or this torch cannot use them; with what to do.
     """
     if not torch_has_cuda():
-        raise LaunchError(
+        raise UsageError(
             "device 'cuda' needs a torch that was built for CUDA, and the one installed here is for CPUs. Install "
             "torch from its default index (pip install torch), or choose --device cpu."
         )
     if not (number := num_visible()):
         visible = os.environ.get(HIDING)
         reason = "no NVIDIA driver or GPU was found here" if visible is None else f"{HIDING}={visible} hides them all"
-        raise LaunchError(f"device 'cuda' needs a GPU, and {reason}. Choose --device cpu.")
+        raise UsageError(f"device 'cuda' needs a GPU, and {reason}. Choose --device cpu.")
     return number
 
 
@@ -85,7 +85,7 @@ def num_visible() -> int:
     """How many GPUs a process that is started here sees, as NVIDIA's management library tells, which starts none."""
     visible = os.environ.get(HIDING)
     if visible is not None:
-        return len([name for name in visible.split(",") if name.strip()])
+        return len([*takewhile(lambda name: name.strip() and not name.startswith("-"), visible.split(","))])
     count = ctypes.c_uint(0)
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")

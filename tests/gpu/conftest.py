@@ -13,7 +13,7 @@ import pytest
 
 from tests.gpu.ranks import LIMIT_S, Rank, live
 from verifier import devices
-from verifier.launcher import LaunchError
+from verifier.errors import UsageError
 from verifier.recording import Recording
 from verifier.request import Builtin
 from verifier.scenario import Scenario
@@ -22,7 +22,7 @@ from verifier.scenario import Scenario
 def pytest_collection_modifyitems(items):
     try:
         devices.require_gpus()
-    except LaunchError as error:
+    except UsageError as error:
         for item in items:
             if "tests/gpu" in str(item.path):
                 item.add_marker(pytest.mark.skip(reason=str(error)))

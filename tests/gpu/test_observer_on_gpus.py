@@ -13,7 +13,12 @@ from tests.verifier.test_observer import ORDER, Held, mine
 from verifier.observe.delay import Delay
 from verifier.observe.poison import is_spoilt
 
-NOT_OF_NCCL = {on_cpu.monitored_barrier, on_cpu.from_anyone, on_cpu.sparse_all_reduce}
+NOT_OF_NCCL = {
+    on_cpu.all_gather_coalesced,
+    on_cpu.monitored_barrier,
+    on_cpu.from_anyone,
+    on_cpu.sparse_all_reduce,
+}
 CASES = {case: op for case, op in on_cpu.OPERATORS.items() if case not in NOT_OF_NCCL}
 
 

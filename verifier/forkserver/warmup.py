@@ -72,8 +72,8 @@ def _import_and_step() -> None:
         importlib.import_module(f"verifier.workloads.{workload}")
     for strategy in ("naive", "flat", "hook", "async_hook", "bucketed", "torch_ddp"):
         importlib.import_module(f"ddp_core.strategies.{strategy}")
-    # A step asks for GPUs, also on the CPU and where they are hidden (the optimizer does, and the autograd engine, which
-    # has a thread for each). That starts the driver, in a thread: ranks then take that step, ahead (``rehearse``).
+    # Even on the CPU a step asks for GPUs, hidden ones as well (the optimizer does, and the autograd engine, which has
+    # threads for them). That starts the driver, in a thread: ranks then take that step, ahead (``rehearse``).
     if not torch_meets_a_driver():
         _step()
 

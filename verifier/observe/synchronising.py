@@ -22,10 +22,10 @@ def watch(observers: Sequence[Observer]) -> None:
     """Tell ``observers`` whenever the GPU has been waited for, from here on. Nothing where CUDA was not started."""
     if _patched or not torch.cuda.is_initialized():
         return
-    for home in (torch.cuda, torch.accelerator):
-        plain = home.synchronize
-        _patched.append(plain)
-        home.synchronize = _telling(plain, observers)  # type: ignore[assignment]
+    homes: tuple[Any, ...] = (torch.cuda, torch.accelerator)
+    for home in homes:
+        _patched.append(home.synchronize)
+        home.synchronize = _telling(home.synchronize, observers)
 
 
 def _telling(plain: Any, observers: Sequence[Observer]) -> Any:
