@@ -121,5 +121,20 @@ def settle(scenario: Scenario, *, one_host: bool = True) -> None:
         raise OSError(errno.ENODEV, "this process sees no GPU")
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if one_host and int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1:
-        os.environ["NCCL_HOSTID"] = f"{socket.gethostname()}/{os.environ['GROUP_RANK']}"
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+        _be_another_host(os.environ["GROUP_RANK"])
+
+
+def share(rank: int, world_size: int) -> None:
+    """Give this process its GPU, where no environment tells: it is ``rank`` of ``world_size`` on this machine."""
+    import torch
+
+    number = torch.cuda.device_count()
+    torch.cuda.set_device(rank % number)
+    if world_size > number:
+        _be_another_host(str(rank // number))
+
+
+def _be_another_host(name: str) -> None:
+    """To NCCL, which then allows a rank of this process on a GPU that a rank of another host is on."""
+    os.environ["NCCL_HOSTID"] = f"{socket.gethostname()}/{name}"
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")

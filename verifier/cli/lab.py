@@ -25,7 +25,7 @@ WorkloadOption = Annotated[str, typer.Option(help="mlp, cnn, digits, llama, or s
 RanksOption = Annotated[int, typer.Option("--world-size", "-n", help="number of ranks", min=2, max=4096)]
 StrategyOption = Annotated[str, typer.Option(help="whose buckets: bucketed or torch_ddp")]
 RoundsOption = Annotated[int, typer.Option(help="rounds in which everything takes its turn", min=2, max=10_000)]
-DeviceOption = Annotated[Literal["cpu", "cuda"], typer.Option(help="cpu: gloo; cuda: NCCL, one GPU a rank (untested)")]
+DeviceOption = Annotated[Literal["cpu", "cuda"], typer.Option(help="cpu: gloo; cuda: NCCL")]
 TimeoutOption = Annotated[float, typer.Option(help="seconds for the ranks", min=1)]
 
 

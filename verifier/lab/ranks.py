@@ -25,7 +25,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from verifier.errors import UsageError
+from verifier import devices
 from verifier.forkserver.child import die_with_parent
 from verifier.launcher import LaunchError
 
@@ -33,14 +33,14 @@ POLL_S = 0.2
 
 
 def require_device(device: str, world_size: int) -> None:
-    """Refuse a device that is not here, before a rank starts.
+    """Refuse a device that is not here, before a rank starts; say where ranks have to share one.
 
     Raises UsageError with what is there.
     """
-    if device == "cuda" and torch.cuda.device_count() < world_size:
-        raise UsageError(
-            f"--device cuda needs a GPU for each of the {world_size} ranks, and {torch.cuda.device_count()} are here. "
-            "Use --device cpu, or fewer ranks."
+    if device == "cuda" and (number := devices.require_gpus()) < world_size:
+        print(
+            f"{world_size} ranks take turns on {number} GPU(s): their times are not those of {world_size} GPUs",
+            file=sys.stderr,
         )
 
 
@@ -49,7 +49,8 @@ def on_ranks(
 ) -> list[Any]:
     """Call ``function(*arguments)`` on every rank, in a process group of all; return what each returned, by rank.
 
-    gloo on the CPU, NCCL with one GPU a rank on CUDA. ``function`` is importable, arguments and results picklable.
+    gloo on the CPU, NCCL on CUDA, where ranks that outnumber the GPUs share them. ``function`` is importable,
+    arguments and results picklable.
 
     Raises LaunchError with the first rank's traceback if one fails, or when ``timeout_s`` is over.
     """
@@ -131,7 +132,7 @@ def _rank(
     try:
         store = dist.FileStore(f"{folder}/store", world_size)
         if device == "cuda":
-            torch.cuda.set_device(rank)
+            devices.share(rank, world_size)
         backend = "nccl" if device == "cuda" else "gloo"
         limit = timedelta(seconds=timeout_s)
         dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=limit)

@@ -49,7 +49,7 @@ class Replica:
     ) -> None:
         torch.manual_seed(0)
         self.work: LabWorkload = workload(name)
-        self.device = torch.device(device, dist.get_rank()) if device == "cuda" else torch.device("cpu")
+        self.device = torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device("cpu")
         self.model = self.work.model().to(self.device)
         self.inputs, self.target = (part.to(self.device) for part in self.work.batch(dist.get_rank()))
         self.num_micro_batches, self.began = num_micro_batches, 0.0
