@@ -8,6 +8,7 @@ import torch
 from verifier import engine
 from verifier import workload as workloads
 from verifier.request import Builtin, Request
+from verifier.run.loading import StrategyError
 
 REFUSES = """
 from ddp_core import Contract
@@ -211,3 +212,19 @@ def test_an_error_that_names_no_dtype_is_no_refusal_of_float64(lockstep, tmp_pat
     report = lockstep.verify(f"{path}:wrap", world_size=2, profile="standard")
     assert report.verdict == "unknown"
     assert any("something went wrong" in problem for problem in report.problems)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RuntimeError("NCCL does not support all_reduce with sparse tensors. Please use dense tensors."), "own"),
+        (RuntimeError("Float8 dtypes are not currently supported for NCCL reductions"), "own"),
+        (RuntimeError("Cannot use ReduceOp.BAND with NCCL"), "own"),
+        (RuntimeError("NCCL communicator was aborted on rank 1."), "transport"),
+        (RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer"), "transport"),
+        (RuntimeError("shapes do not match"), "own"),
+    ],
+)
+def test_what_a_transport_does_not_offer_is_no_word_of_another_rank(error, kind):
+    """A sparse gradient over NCCL is refused by every rank for itself: a refusal, and not a rank that has left."""
+    assert StrategyError.of("in step 0", error).kind == kind

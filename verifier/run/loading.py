@@ -10,6 +10,7 @@ import errno
 import importlib
 import importlib.util
 import inspect
+import re
 import resource
 import sys
 import sysconfig
@@ -38,6 +39,8 @@ from verifier.verdict import DISCLAIMED, UNCLAIMED
 MOST_NAMES = 20
 FEW_BUCKETS = 5  # a probe's small model spans about as many, and most of them hold several parameters
 SMALLEST_BUCKET_CAP_MB = 0.0003
+OF_PEERS = ("gloo/", "Connection closed by peer", "Connection reset", "Timed out waiting", "NCCL")
+NOT_OFFERED = re.compile(r"\bnot (currently )?support|\bunsupported\b|\bcannot use\b", re.IGNORECASE)
 AN_OPTIMIZER = (
     "{name} is an optimizer, and a loop needs to know what wraps the model beside it: write a class with a "
     "wrap_optimizer(cls, parameters, **options) that makes it, or a ddp_core.Driver with make_optimizer(); one that "
@@ -79,13 +82,13 @@ def _theirs_behind(error: OurFault) -> BaseException:
 
 
 def _from_transport(error: BaseException) -> bool:
-    """Did the network say this? Then another rank is the story: it left, or is at another collective."""
+    """Did the network say this? Then another rank is the story: it left, or is at another collective. That a transport
+    does not offer something is no word of another rank: "NCCL does not support all_reduce with sparse tensors".
+    """
     if type(error).__name__ in ("DistBackendError", "DistNetworkError"):
         return True
     text = str(error)
-    return isinstance(error, RuntimeError) and any(
-        word in text for word in ("gloo/", "Connection closed by peer", "Connection reset", "Timed out waiting", "NCCL")
-    )
+    return isinstance(error, RuntimeError) and not NOT_OFFERED.search(text) and any(word in text for word in OF_PEERS)
 
 
 @dataclass(frozen=True)
