@@ -90,6 +90,9 @@ class Scenario(BaseModel):
     # Where ranks may differ.
     same_start: bool = Field(True, description="replicas are built equal; false: each rank draws its own weights")
     uneven: bool = Field(False, description="odd ranks have one step more; all train inside the wrapper's join()")
+    beside: Literal["before", "after"] | None = Field(
+        None, description="a second model is trained in turns, wrapped before or after the one that is judged"
+    )
     alone_for: int | None = Field(None, ge=1, description="one rank by itself takes the samples of this many ranks")
     nudge: float = Field(0.0, description="this is added to every element of that rank's gradients")
     loss_times: int = Field(1, ge=1, description="the loss is multiplied by this, where that rank stands for a sum")

@@ -24,6 +24,7 @@ from verifier.lines import NOT_RESCHEDULED, STOPPED_AFTER
 from verifier.observe.observer import Observer
 from verifier.run import clipping, grouping, update_rule
 from verifier.run.batches import micro_batch
+from verifier.run.beside import beside_another
 from verifier.run.changing import change, trained
 from verifier.run.dropping import drop_batch, leave_no_sync_by_an_exception
 from verifier.run.evaluating import evaluate, evaluate_before_all, stay_in_evaluation_mode
@@ -80,7 +81,8 @@ class Subject:
             return
         seed_streams(self.scenario, self.rank)
         self.model.train(not scenario.eval_mode)
-        self.take_over(wrapped_by(self, strategy, self.model))
+        with beside_another(self, strategy) as self.other:
+            self.take_over(wrapped_by(self, strategy, self.model))
         stay_in_evaluation_mode(self.driver.callee, scenario)
         if not self._claimed(strategy.driven_by(self.driver)):
             return
@@ -115,6 +117,7 @@ class Subject:
                 return False
             if step == self.scenario.drop_before and not drop_batch(self, step):
                 return False
+            self.other.step(step)
             self._step(step)
             if step == 0 and clipping.was_too_early(self):
                 self.journal.note("not_claimed", clipping.TOO_EARLY)

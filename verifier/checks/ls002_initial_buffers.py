@@ -4,7 +4,8 @@ Claim: replicas start from one model, and a model is its parameters *and* its bu
 differ before wrapping, by what the first forward reads.
 
 Catches: a broadcast of ``model.parameters()`` that leaves out BatchNorm's statistics, positional tables, masks; one of
-what is trained that leaves out a frozen backbone; one of what is floating-point, and of no buffer of whole numbers.
+what is trained that leaves out a frozen backbone; one of what is floating-point, and of no buffer of whole numbers; one
+of all dtypes in a flat tensor of float32, which rounds large counts.
 
 Blind to: whether the buffers are those of rank 0; buffers that no forward reads; buffers that are
 not saved (``persistent=False``), which a broadcast of ``state_dict()`` leaves out.

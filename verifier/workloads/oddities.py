@@ -4,8 +4,8 @@ Tied (one tensor under two names), frozen, used twice in one forward, a scalar, 
 three dimensions and one of five, a pair that gets one and the same gradient tensor from autograd, and many of equal
 shape.
 What is frozen is larger than all that is trained, as a backbone is: whoever reduces it, too, pays for it. Of the
-buffers one is a mask and one a single number. Where only the start is judged, a frozen parameter is in bytes, as
-quantised weights are: an optimizer that is handed those, frozen as they are, raises, and that is another question.
+buffers one is a mask and one a single number. Where only the start is judged, one is a large count, and a frozen
+parameter is in bytes, as quantised weights are: an optimizer that is handed those raises, and that is another question.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class OddModel(nn.Module):
         self.register_buffer("gain", torch.randint(1, 2**20 if quantised else 5, ()) / 2)  # no two ranks draw the same
         if quantised:
             self.levels = nn.Parameter(torch.randint(0, 256, (5,), dtype=torch.uint8), requires_grad=False)
+            self.register_buffer("num_seen", torch.randint(2**24, 2**52, ()) | 1)  # in float64 exact, in float32 not
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         saw("frozen.0.weight", next(self.frozen.parameters()))

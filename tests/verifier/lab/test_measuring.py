@@ -134,7 +134,7 @@ def test_results_of_something_else_are_refused_before_measuring(command, tmp_pat
         (["calibrate", "--workload", "nobody"], "Valid names: cnn, digits, llama, mlp, smollm2-360m"),
         (["calibrate", "--strategy", "naive"], "Those that have: bucketed, torch_ddp"),
         (["bench", "nobody"], "There is no strategy 'nobody'"),
-        (["bench", "--device", "cuda", "-n", "64"], "Use --device cpu"),
+        (["bench", "--device", "cuda", "-n", "64"], "choose --device cpu"),
         (["tune", "--calibration", "absent.json"], "No such file"),
     ],
 )

@@ -1,0 +1,87 @@
+"""A second model of the same process, under the same strategy, that is trained in turns with the one that is judged.
+
+As in adversarial training, distillation with a student and a trained teacher, or an actor and a critic. Special here:
+nothing of it is recorded. It is there for what strategies keep outside of their instances: a registry by parameter
+names, a list that belongs to the class, a flag that says that hooks are in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from verifier.run import grouping
+from verifier.run.loading import LoadedStrategy, StrategyError
+from verifier.run.streams import draw_on, drawn_so_far, seed_torch
+from verifier.run.wrapping import wrapped_by
+from verifier.workload import float32_by_default
+
+if TYPE_CHECKING:
+    from ddp_core.driver import Driver
+    from verifier.worker import Subject
+
+APART = 500  # its samples are those of steps that nobody else takes
+
+
+@contextmanager
+def beside_another(subject: Subject, strategy: LoadedStrategy) -> Iterator[Another]:
+    """The other model of ``subject``'s process, where the scenario has one: wrapped before what is done inside, where
+    the model that is judged is wrapped, or after it.
+    """
+    another, when = Another(subject, strategy), subject.scenario.beside
+    if when == "before":
+        another.wrap()
+    yield another
+    if when == "after":
+        names = subject.names
+        another.wrap()
+        subject.names = names
+
+
+class Another:
+    """Nothing, until it is wrapped."""
+
+    def __init__(self, subject: Subject, strategy: LoadedStrategy) -> None:
+        self._subject, self._strategy = subject, strategy
+        self._driver: Driver | None = None
+        self._optimizer: torch.optim.Optimizer
+
+    def wrap(self) -> None:
+        subject, scenario = self._subject, self._subject.scenario
+        drawn = drawn_so_far()
+        seed_torch(scenario.seed + APART)  # equal on all ranks
+        with float32_by_default():
+            model = subject.workload.placed(subject.rank)
+        draw_on(drawn)
+        model.train()
+        self._driver = driver = wrapped_by(subject, self._strategy, model)
+        named = [(name, parameter) for name, parameter in driver.named_parameters() if parameter.requires_grad]
+        cls, options = subject.workload.optimizer()
+        try:
+            self._optimizer = grouping.optimizer_with_less(driver, scenario, named, cls, options, subject.journal)
+        except BaseException as error:
+            raise StrategyError.of("while the optimizer of a second model was made", error) from error
+
+    def step(self, step: int) -> None:
+        """One step of it, if there is one, before the ``step`` of the model that is judged."""
+        driver, subject = self._driver, self._subject
+        if driver is None:
+            return
+        *inputs, target = subject.workload.micro_batch(step + APART, 0, subject.rank)
+        carried = subject.observer.num_carried
+        subject.observer.step = step
+        subject.phase("other model")
+        try:
+            driver.start_step(self._optimizer)
+            driver.zero_grad(self._optimizer)
+            loss = subject.workload.loss(subject.workload.call(driver.forward, inputs), target)
+            driver.backward(loss)
+            driver.before_step()
+            driver.step(self._optimizer)
+            driver.after_step()
+        except BaseException as error:
+            raise StrategyError.of(f"in step {step} of a second model", error) from error
+        subject.observer.num_carried = carried  # what it sent is nobody's late weights
