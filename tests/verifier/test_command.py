@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -12,8 +13,10 @@ from xml.etree import ElementTree
 
 import psutil
 import pytest
+import typer
 
 from verifier import catalogue
+from verifier.cli.usage import usage_errors
 from verifier.errors import UsageError
 from verifier.files import alone_in
 from verifier.report import FORMATS
@@ -171,3 +174,13 @@ def test_nothing_is_left_when_the_command_is_ended(tmp_path, number):
         assert not list(tmp_path.glob("lockstep-*")), "a temporary folder was left"
     _, alive = psutil.wait_procs(family, timeout=10)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+
+
+@pytest.mark.parametrize(("number", "remedy"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False)])
+def test_a_full_disk_is_told_with_what_to_do(capsys, number, remedy):
+    with pytest.raises(typer.Exit) as ended, usage_errors():
+        raise OSError(number, os.strerror(number), "out/scenarios/plain")
+    assert ended.value.exit_code == 3
+    said = capsys.readouterr().err
+    assert f"{os.strerror(number)}: out/scenarios/plain" in said
+    assert ("--out FOLDER" in said and "TMPDIR" in said) is remedy

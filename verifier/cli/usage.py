@@ -6,6 +6,7 @@ Special here: used as a context around the work, so that no command writes error
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Iterator
 from typing import NoReturn
 
@@ -19,6 +20,7 @@ from verifier.request import sentence
 USAGE = 2
 OUR_ERROR = 3
 INTERRUPTED = 130  # what shells report for Ctrl-C; 1 would say that the strategy failed
+FULL = ". Free some, or choose another disk: --out FOLDER for recordings and report, TMPDIR for what goes again."
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -44,7 +46,8 @@ def usage_errors() -> Iterator[None]:
         raise
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        errors.print(f"lockstep: {error.strerror or error}{where}", markup=False)
+        remedy = FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        errors.print(f"lockstep: {error.strerror or error}{where}{remedy}", markup=False)
         raise typer.Exit(OUR_ERROR) from None
 
 

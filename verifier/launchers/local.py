@@ -52,7 +52,7 @@ class LocalLauncher:
         self._start(device)
 
     def _start(self, device: Device) -> None:
-        """Start a server. GPUs are hidden from one whose ranks train on the CPU: it takes a step before it forks."""
+        """Start a server. GPUs are hidden from one whose ranks train on the CPU."""
         self._device, hidden = device, {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
         self._mark = f"{MARK}={uuid.uuid4().hex}"
         name, _, value = self._mark.partition("=")
