@@ -2,8 +2,9 @@
 
 Special here: ranks that outnumber the GPUs share them. NCCL refuses two ranks of one host on one GPU, so such ranks are
 told that they are on hosts of their own (``NCCL_HOSTID``), to NCCL and by torchrun's variables alike, and meet over
-loopback: slower, and the very same library, so what is verified on one GPU is what runs on eight. GPUs are counted
-without torch, because whoever asks for them first in a process cannot be forked any more.
+loopback: slower, and the very same library, so what is verified on one GPU is what runs on eight. Whoever asks
+for GPUs, by torch or without it, starts the driver in a thread, and cannot fork any more: the owner of a fork server
+asks, and never the server.
 """
 
 from __future__ import annotations
@@ -82,7 +83,10 @@ def torch_meets_a_driver() -> bool:
 
 
 def num_visible() -> int:
-    """How many GPUs a process that is started here sees, as NVIDIA's management library tells, which starts none."""
+    """How many GPUs a process that is started here sees, as NVIDIA's management library tells.
+
+    That, too, starts the driver, in a thread: not to be asked in a process that forks.
+    """
     visible = os.environ.get(HIDING)
     if visible is not None:
         return len([*takewhile(lambda name: name.strip() and not name.startswith("-"), visible.split(","))])

@@ -6,17 +6,19 @@ and not forked: whoever counts GPUs has started the driver.
 
 from __future__ import annotations
 
-import multiprocessing
-import time
+import os
 
 import pytest
+import torch
+import torch.distributed as dist
 
-from tests.gpu.ranks import LIMIT_S, Rank, live
+from tests.verifier.test_observer import run_ranks
 from verifier import devices
 from verifier.errors import UsageError
-from verifier.recording import Recording
-from verifier.request import Builtin
+from verifier.nodes import place
 from verifier.scenario import Scenario
+
+LIMIT_S = 120.0  # a spawned rank loads torch and starts CUDA
 
 
 def pytest_collection_modifyitems(items):
@@ -28,30 +30,21 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason=str(error)))
 
 
+def join_over_nccl(rank, store):
+    """Tensors are made on the GPU from here on, unless it is said otherwise."""
+    scenario = Scenario.load(rank.folder)
+    os.environ.update(place(scenario, rank.rank, devices.num_gpus(scenario)))
+    devices.settle(scenario)
+    torch.set_default_device("cuda")
+    dist.init_process_group("nccl", store=store, rank=rank.rank, world_size=rank.size)
+
+
 @pytest.fixture
 def on_gpus(tmp_path):
     """Run ``body(rank)`` on two ranks over NCCL; returns what they wrote. Any error fails the test."""
 
-    def run(body, size=2):
-        scenario = Scenario(
-            name="t", situation="t", workload="exact", strategy=Builtin(name="naive"), world_size=size,
-            device="cuda", backend="nccl",
-        )  # fmt: skip
-        scenario.save(tmp_path)
-        spawn = multiprocessing.get_context("spawn")
-        processes = [spawn.Process(target=live, args=(Rank(r, size, tmp_path), scenario, body)) for r in range(size)]
-        for process in processes:
-            process.start()
-        end = time.monotonic() + LIMIT_S
-        for process in processes:
-            process.join(max(end - time.monotonic(), 0.1))
-        hung = [number for number, process in enumerate(processes) if process.is_alive()]
-        for process in processes:
-            process.kill()
-        errors = [path.read_text() for path in sorted(tmp_path.glob("error*"))]
-        assert not errors, "\n".join(errors)
-        boards = [tmp_path / f"board{r}" for r in hung]
-        assert not hung, f"ranks {hung} hang: {[b.read_bytes().rstrip(bytes(1)) for b in boards if b.exists()]}"
-        return Recording.load(tmp_path)
+    def run(body):
+        how = {"join": join_over_nccl, "start": "spawn", "limit_s": LIMIT_S, "device": "cuda", "backend": "nccl"}
+        return run_ranks(2, tmp_path, body, **how)
 
     return run

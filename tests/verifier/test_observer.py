@@ -53,14 +53,21 @@ class Rank:
         return observer
 
 
-def run_ranks(size, folder, body):
-    """Fork ``size`` ranks on gloo, run ``body(rank)`` on each, and load what they wrote. Any error fails the test."""
-    Scenario(name="t", situation="t", workload="exact", strategy=Builtin(name="naive"), world_size=size).save(folder)
-    fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=_rank, args=(Rank(r, size, folder), body)) for r in range(size)]
+def join_over_gloo(rank, store):
+    dist.init_process_group("gloo", store=store, rank=rank.rank, world_size=rank.size)
+
+
+def run_ranks(size, folder, body, *, join=join_over_gloo, start="fork", limit_s=LIMIT_S, **fields):
+    """Start ``size`` ranks, run ``body(rank)`` on each, and load what they wrote. Any error fails the test."""
+    scenario = Scenario(
+        name="t", situation="t", workload="exact", strategy=Builtin(name="naive"), world_size=size, **fields
+    )
+    scenario.save(folder)
+    started = multiprocessing.get_context(start)
+    processes = [started.Process(target=_rank, args=(Rank(r, size, folder), body, join)) for r in range(size)]
     for process in processes:
         process.start()
-    end = time.monotonic() + LIMIT_S
+    end = time.monotonic() + limit_s
     for process in processes:
         process.join(max(end - time.monotonic(), 0.1))
     hung = [number for number, process in enumerate(processes) if process.is_alive()]
@@ -68,15 +75,16 @@ def run_ranks(size, folder, body):
         process.kill()
     errors = [path.read_text() for path in sorted(folder.glob("error*"))]
     assert not errors, "\n".join(errors)
-    assert not hung, f"ranks {hung} hang: {[(folder / f'board{r}').read_bytes().rstrip(bytes(1)) for r in hung]}"
+    boards = [folder / f"board{r}" for r in hung]
+    assert not hung, f"ranks {hung} hang: {[b.read_bytes().rstrip(bytes(1)) for b in boards if b.exists()]}"
     return Recording.load(folder)
 
 
-def _rank(rank, body):
+def _rank(rank, body, join):
     try:
         torch.set_num_threads(1)
         store = dist.FileStore(str(rank.folder / "store"), rank.size)
-        dist.init_process_group("gloo", store=store, rank=rank.rank, world_size=rank.size)
+        join(rank, store)
         body(rank)
         if rank.journal is not None:
             rank.journal.outcome("completed")
