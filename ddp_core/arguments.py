@@ -51,6 +51,20 @@ def known_names(function: Callable[..., Any]) -> list[str]:
     return [name for name in missing(function, {}) if name in _OF_THE_JOB]
 
 
+def takes_group(wrap: Callable[..., Any]) -> str | None:
+    """The name of ``wrap``'s argument for a process group, with a default or without; None: there is none.
+
+    Who wants a rank or a world size beside it would have to be told whose: the group's, or the job's.
+    """
+    try:
+        names = list(inspect.signature(wrap).parameters)[1:]
+    except (TypeError, ValueError):
+        return None
+    if {*names} & {*_RANK, *_WORLD_SIZE}:
+        return None
+    return next((name for name in names if name in _GROUP), None)
+
+
 def model_by_name(wrap: Callable[..., Any]) -> str | None:
     """The name of ``wrap``'s argument for the model, where a rank or the like comes first; None: it is the first."""
     try:

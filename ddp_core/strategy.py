@@ -27,6 +27,7 @@ EXPECTED_CLAIMS = {
     "loose_forwards": "forwards before the only backward, one of them without gradients, and one that none follows",
     "dropped_batches": "a batch whose gradients are thrown away by zero_grad(), after a backward that no step follows",
     "several_models": "a second model of the process under the strategy as well, trained in turns",
+    "subgroups": "a process group smaller than the job, where wrap() takes one",
     "structured_outputs": "a model that returns a dict, with a tuple in it, and not a tensor",
     "named_inputs": "a model that is given an input by name",
     "checkpointing": "activation checkpointing, not re-entrant",

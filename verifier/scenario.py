@@ -78,6 +78,7 @@ class Scenario(BaseModel):
     save_after: int | None = Field(None, description="after this step a checkpoint is made, and training goes on")
     resume_after: int | None = Field(None, description="after this step a fresh replica takes over by state_dict()")
     built_first: bool = Field(False, description="the fresh replica has its optimizer before anything is loaded")
+    stepped_first: bool = Field(False, description="and it has taken a step before that, which is thrown away")
     own_saves: bool = Field(False, description="who has saved nothing loads that; false: it loads what rank 0 has")
     new_lr_after: Steps = Field((), description="after these steps the learning rate changes in param_groups")
     new_momentum_after: int | None = Field(None, description="after this step momentum changes in param_groups")
@@ -100,6 +101,7 @@ class Scenario(BaseModel):
     infinite_loss: bool = Field(False, description="the last rank's loss is infinite, by a constant: no gradient is")
     own_interpreters: bool = Field(False, description="each rank is a Python of its own, as under torchrun, not a fork")
     several_nodes: bool = Field(False, description="ranks are told, as by torchrun, that they are on several nodes")
+    subgroups: bool = Field(False, description="each rank's strategy is given a process group smaller than the job")
     same_registration: bool = Field(True, description="false: some ranks register equal parameters in another order")
 
     # What the observer does, and what is kept.

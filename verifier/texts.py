@@ -15,6 +15,8 @@ from verifier.request import FromFile, Source, StrategyRef
 
 FLOAT16 = re.compile(rb"(?<!b)float16|fp16|\bhalf\b", re.IGNORECASE)
 
+GROUP = re.compile(rb"\b(process_group|dp_group|pg|group)\b\s*[:=,)]")
+
 
 def texts(ref: StrategyRef) -> Iterator[bytes]:
     """The files of ``ref``; of what cannot be read, nothing: the ranks will say so."""
@@ -28,3 +30,8 @@ def texts(ref: StrategyRef) -> Iterator[bytes]:
 def says_float16(ref: StrategyRef) -> bool:
     """Is there a word for float16 in the text of ``ref``?"""
     return any(FLOAT16.search(text) for text in texts(ref))
+
+
+def says_group(ref: StrategyRef) -> bool:
+    """Is there, in the text of ``ref``, a name that process groups have as arguments?"""
+    return any(GROUP.search(text) for text in texts(ref))

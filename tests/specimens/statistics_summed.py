@@ -26,6 +26,10 @@ class SumsIncrements(DataParallel):
                 buffer.data.copy_(self.known[buffer] + change)
             self.known[buffer] = buffer.data.clone()
 
+    def load_state_dict(self, *args, **kwargs):
+        self.known.clear()  # what is loaded is no increment
+        return super().load_state_dict(*args, **kwargs)
+
     @property
     def known(self):
         return self.__dict__.setdefault("_known", {})

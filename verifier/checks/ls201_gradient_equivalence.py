@@ -16,7 +16,8 @@ samples, which strategies have that synchronise statistics; that is compared in 
 Catches: a sum where a mean was due, or the reverse; one micro-batch instead of all; gradients never reduced, or reduced
 with another parameter's; reads before a collective has finished; parameters averaged instead of gradients; clipping
 before synchronisation; parameters that another rank did not use; a forward that has lost the caller's autocast; a
-``clip_grad_norm_()`` of the strategy's own that clips by, or returns, another norm than that of all gradients.
+``clip_grad_norm_()`` of the strategy's own that clips by, or returns, another norm than that of all gradients; a mean
+over the whole job, or a division by its size, where the strategy was given a smaller process group.
 
 Where an optimizer reduces gradients inside its ``step()``, or leaves them to the owners of shards, or to a server that
 sends weights, ``.grad`` does not show it. If the weights come out right all the same, this is not claimed, and LS202
@@ -40,6 +41,7 @@ from __future__ import annotations
 
 from verifier.check import Findings, check
 from verifier.judge.autocasting import without_autocast
+from verifier.judge.in_a_group import compare_in_groups
 from verifier.judge.out_of_sight import compare_gradients
 from verifier.judge.returned_norm import wrong_norms
 from verifier.recording import Recording
@@ -47,6 +49,8 @@ from verifier.recording import Recording
 
 @check
 def gradient_equivalence(recording: Recording) -> Findings:
+    if recording.scenario.subgroups:
+        return compare_in_groups(recording)
     findings = compare_gradients(recording)
     if recording.scenario.autocast:
         findings.failures = without_autocast(recording) + findings.failures

@@ -27,7 +27,7 @@ LONGEST_OUTCOME = 4096
 _FILES = ("journal.jsonl", "blobs.bin")
 # Of a scenario, what the single process never looks at.
 _OF_THE_RANKS = {"name", "strategy", "fault", "driver", "timeout_s", "needs", "only_if_claimed", "judged_by",
-                 "own_interpreters", "several_nodes", "beside"}  # fmt: skip
+                 "own_interpreters", "several_nodes", "beside", "stepped_first", "own_saves"}  # fmt: skip
 
 Seals = dict[str, Any]
 

@@ -24,6 +24,7 @@ SHARED = {
     "equivalence": "LS201",
     "presence": "LS201",
     "returned_norm": "LS201",
+    "in_a_group": "LS201",
     "lost_options": "LS202",
     "updates": "LS202",
     "wrong_updates": "LS202",

@@ -16,14 +16,13 @@ import torch
 from verifier.run import grouping
 from verifier.run.loading import LoadedStrategy, StrategyError
 from verifier.run.streams import draw_on, drawn_so_far, seed_torch
+from verifier.run.unrecorded import APART, take_unrecorded_step
 from verifier.run.wrapping import wrapped_by
 from verifier.workload import float32_by_default
 
 if TYPE_CHECKING:
     from ddp_core.driver import Driver
     from verifier.worker import Subject
-
-APART = 500  # its samples are those of steps that nobody else takes
 
 
 @contextmanager
@@ -70,18 +69,4 @@ class Another:
         driver, subject = self._driver, self._subject
         if driver is None:
             return
-        *inputs, target = subject.workload.micro_batch(step + APART, 0, subject.rank)
-        carried = subject.observer.num_carried
-        subject.observer.step = step
-        subject.phase("other model")
-        try:
-            driver.start_step(self._optimizer)
-            driver.zero_grad(self._optimizer)
-            loss = subject.workload.loss(subject.workload.call(driver.forward, inputs), target)
-            driver.backward(loss)
-            driver.before_step()
-            driver.step(self._optimizer)
-            driver.after_step()
-        except BaseException as error:
-            raise StrategyError.of(f"in step {step} of a second model", error) from error
-        subject.observer.num_carried = carried  # what it sent is nobody's late weights
+        take_unrecorded_step(subject, driver, self._optimizer, step, whose="a second model")

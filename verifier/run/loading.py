@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from ddp_core.arguments import takes_group
 from ddp_core.driver import Driver
 from ddp_core.methods import NotDrivable
 from ddp_core.recognition import styles
@@ -114,6 +115,8 @@ class LoadedStrategy:
         for claim in scenario.needs:
             if claim in self.contract.disclaims:
                 return DISCLAIMED + claim
+        if scenario.subgroups and takes_group(self.wrap) is None:
+            return "wrap() takes no process group"
         for claim in scenario.only_if_claimed:
             if not claims(self.contract_dict(), claim):
                 return UNCLAIMED + claim

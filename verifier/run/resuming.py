@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from verifier.lines import SAVED_WITHOUT_NAMES, TOOK_RANK_0S
+from verifier.run.evaluating import evaluate
 from verifier.run.loading import LoadedStrategy, StrategyError
 from verifier.run.saving import offers_state
+from verifier.run.unrecorded import take_unrecorded_step
 from verifier.run.wrapping import wrapped_by
 from verifier.workload import float32_by_default
 
@@ -48,6 +50,8 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
         subject.journal.note("loading", True)
         if subject.scenario.built_first:  # copies that an optimizer made of the weights are then of others
             subject.take_over(fresh)
+        if subject.scenario.stepped_first:
+            _train_for_nothing(subject, step)
         fresh.load_state_dict(state)
         if not subject.scenario.built_first:
             subject.take_over(fresh)
@@ -61,6 +65,13 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
                 subject.store.compare_set(f"saved/{what}", "", "")  # only where there is nothing yet
         raise StrategyError.of(f"when the run was saved and resumed after step {step}", error) from error
     return True
+
+
+def _train_for_nothing(subject: Subject, step: int) -> None:
+    """A step of the fresh replica; and an evaluation, which waits for what the step may have left under way."""
+    take_unrecorded_step(subject, subject.driver, subject.optimizer, step, whose="a replica that is loaded into later")
+    if subject.observer.on_their_way():
+        evaluate(subject, step)
 
 
 def names_in(saved: Mapping[Any, Any]) -> list[str]:

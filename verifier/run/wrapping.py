@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
-from ddp_core.arguments import filled, model_by_name
+from ddp_core.arguments import filled, model_by_name, takes_group
 from ddp_core.driver import Driver
 from ddp_core.methods import that_a_loop_may_call
 from ddp_core.recognition import drive, marks
@@ -20,6 +21,8 @@ from verifier.run import grouping
 from verifier.run.changing import trained
 from verifier.run.loading import LoadedStrategy, StrategyError
 from verifier.run.names import Names
+from verifier.scenario import Scenario
+from verifier.subgroups import groups, members
 
 if TYPE_CHECKING:
     from verifier.worker import Subject
@@ -44,7 +47,7 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
         by_name = model_by_name(strategy.wrap)
         options = filled(
             strategy.wrap,
-            strategy.options,
+            {**strategy.options, **_group_of_its_own(strategy, scenario, subject.rank)},
             model,
             subject.bucket_cap_mb,
             num_given=by_name is None,
@@ -70,3 +73,14 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
     if type(driver) is Driver and driver.wrapped is not subject.model:
         journal.note("uncalled", that_a_loop_may_call(driver.wrapped))
     return driver
+
+
+def _group_of_its_own(strategy: LoadedStrategy, scenario: Scenario, rank: int) -> dict[str, Any]:
+    """The argument by which ``strategy`` is given a group smaller than the job, where the scenario has such. All ranks
+    make all groups, in one order, as torch wants it.
+    """
+    name = takes_group(strategy.wrap) if scenario.subgroups else None
+    if name is None:
+        return {}
+    made = {ranks: dist.new_group(list(ranks)) for ranks in groups(scenario.world_size)}
+    return {name: made[members(scenario.world_size, rank)]}

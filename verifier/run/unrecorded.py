@@ -1,0 +1,39 @@
+"""A step that is written down nowhere, and counts for nothing: it is there for what it leaves behind in a strategy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from verifier.run.loading import StrategyError
+
+if TYPE_CHECKING:
+    from ddp_core.driver import Driver
+    from verifier.worker import Subject
+
+APART = 500  # its samples are those of steps that nobody else takes
+
+
+def take_unrecorded_step(
+    subject: Subject, driver: Driver, optimizer: torch.optim.Optimizer, step: int, *, whose: str
+) -> None:
+    """One forward, backward and step through ``driver``, amid ``step``. ``whose``: how an error of it is told.
+
+    Raises StrategyError where the strategy's code raises.
+    """
+    *inputs, target = subject.workload.micro_batch(step + APART, 0, subject.rank)
+    carried = subject.observer.num_carried
+    subject.observer.step = step
+    subject.phase(whose)
+    try:
+        driver.start_step(optimizer)
+        driver.zero_grad(optimizer)
+        loss = subject.workload.loss(subject.workload.call(driver.forward, inputs), target)
+        driver.backward(loss)
+        driver.before_step()
+        driver.step(optimizer)
+        driver.after_step()
+    except BaseException as error:
+        raise StrategyError.of(f"in step {step} of {whose}", error) from error
+    subject.observer.num_carried = carried  # what it sent is nobody's late weights

@@ -1,0 +1,18 @@
+"""Groups of ranks smaller than the job: pairs of neighbours, or, of two ranks, each by itself.
+
+Special here: replicas of another group take other samples and go their own way. What a strategy does in a group is
+therefore held to that group's own large batch, and a rank, a world size or a root of the whole job is wrong in it.
+"""
+
+from __future__ import annotations
+
+
+def groups(world_size: int) -> list[tuple[int, ...]]:
+    """The ranks of each group, by global rank. With an odd number of ranks the last one is alone."""
+    size = 2 if world_size > 2 else 1
+    return [tuple(range(first, min(first + size, world_size))) for first in range(0, world_size, size)]
+
+
+def members(world_size: int, rank: int) -> tuple[int, ...]:
+    """The group that ``rank`` is in."""
+    return next(group for group in groups(world_size) if rank in group)
