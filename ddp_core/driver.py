@@ -8,6 +8,7 @@ brings its own subclass of ``Driver``.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, cast
@@ -147,12 +148,19 @@ class Driver:
                     return cast("Callable[..., Any]", own)
         return None
 
-    def clip(self, parameters: list[nn.Parameter], max_norm: float) -> Any:
+    @property
+    def clips_by_other_norms(self) -> bool:
+        """Does ``own_clip`` take a ``norm_type``, as torch's ``clip_grad_norm_`` does?"""
+        own = self.own_clip
+        return own is not None and takes(own, 2 if _wants_parameters(own) else 1, norm_type=math.inf)
+
+    def clip(self, parameters: list[nn.Parameter], max_norm: float, norm_type: float = 2.0) -> Any:
         """By ``own_clip``, or as torch does it. What is returned, if it is a number, is the norm before clipping."""
         own = self.own_clip
         if own is None:
-            return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
-        return own(parameters, max_norm) if _wants_parameters(own) else own(max_norm)
+            return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type)
+        other = {} if norm_type == 2.0 else {"norm_type": norm_type}
+        return own(parameters, max_norm, **other) if _wants_parameters(own) else own(max_norm, **other)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         optimizer.step()

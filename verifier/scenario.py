@@ -6,6 +6,7 @@ recording can be judged next year without knowing how it was asked for.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -71,6 +72,7 @@ class Scenario(BaseModel):
     set_to_none: bool = Field(True, description="how zero_grad() is called")
     autocast: bool = Field(False, description="forwards run under torch.autocast in bfloat16")
     clip_norm: float | None = Field(None, gt=0, description="clip_grad_norm_ before the step")
+    largest_norm: bool = Field(False, description="and it is clipped by the largest element, norm_type=inf")
     loose_clip_in: Steps = Field((), description="steps in which the norm may be far larger than it ever is")
     raise_before: int | None = Field(None, description="before this step an exception leaves a no_sync() context")
     evaluate_after: Steps = Field((), description="after these steps a forward in eval mode; -1: before the first")
@@ -142,6 +144,11 @@ class Scenario(BaseModel):
     def max_norm(self, step: int) -> float | None:
         """To what the norm of ``step``'s gradients is clipped; None: it is not."""
         return self.clip_norm * FAR_ABOVE if self.clip_norm and step in self.loose_clip_in else self.clip_norm
+
+    @property
+    def norm_type(self) -> float:
+        """Of what is clipped."""
+        return math.inf if self.largest_norm else 2.0
 
     @property
     def lr(self) -> float:

@@ -15,6 +15,7 @@ from verifier.request import FromFile, Source, StrategyRef
 
 FLOAT16 = re.compile(rb"(?<!b)float16|fp16|\bhalf\b", re.IGNORECASE)
 
+NORM_TYPE = re.compile(rb"\bnorm_type\b")
 GROUP = re.compile(rb"\b(process_group|dp_group|pg|group)\b\s*[:=,)]")
 
 
@@ -35,3 +36,8 @@ def says_float16(ref: StrategyRef) -> bool:
 def says_group(ref: StrategyRef) -> bool:
     """Is there, in the text of ``ref``, a name that process groups have as arguments?"""
     return any(GROUP.search(text) for text in texts(ref))
+
+
+def says_norm_type(ref: StrategyRef) -> bool:
+    """Is there a ``norm_type`` in the text of ``ref``?"""
+    return any(NORM_TYPE.search(text) for text in texts(ref))

@@ -86,8 +86,8 @@ class Subject:
         stay_in_evaluation_mode(self.driver.callee, scenario)
         if not self._claimed(strategy.driven_by(self.driver)):
             return
-        if self.scenario.clip_norm is not None and not self.driver.can_clip:
-            self.journal.note("not_claimed", clipping.TOO_EARLY)
+        if reason := clipping.why_not(self):
+            self.journal.note("not_claimed", reason)
             return
         if not (self._train_unevenly() if self.scenario.uneven else self._train(strategy)):
             return

@@ -14,6 +14,7 @@ from verifier.texts import says_float16
     ("situation", "concerned", "not_concerned"),
     [
         ("own_interpreters", "set(model)", "sorted(model)"),
+        ("clipping_largest", "Clipping(model, norm_type=2.0)", "Clipping(model)"),
         ("subgroup", "Replica(model, process_group=None)", "Replica(model)"),
         ("large_gradients", "model.to(torch.float16)", "model.to(torch.bfloat16)"),
     ],

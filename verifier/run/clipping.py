@@ -17,11 +17,22 @@ if TYPE_CHECKING:
     from verifier.worker import Subject
 
 TOO_EARLY = "gradients may not be final before step(), and there is no clip_grad_norm_() of its own"
+TORCHS = "there is no clip_grad_norm_() of its own that takes a norm_type"
+
+
+def why_not(subject: Subject) -> str | None:
+    """Why a loop cannot clip here as the scenario has it; None: it can, or need not."""
+    if subject.scenario.clip_norm is None:
+        return None
+    if subject.scenario.largest_norm and not subject.driver.clips_by_other_norms:
+        return TORCHS
+    return None if subject.driver.can_clip else TOO_EARLY
 
 
 def clip(subject: Subject, step: int, max_norm: float) -> None:
     """Clip, and write down the norm that is returned, if it is one number: loops log it, and leave out steps by it."""
-    returned = subject.driver.clip([p for _, p in subject.parameters], max_norm)
+    other = {"norm_type": subject.scenario.norm_type} if subject.scenario.largest_norm else {}
+    returned = subject.driver.clip([p for _, p in subject.parameters], max_norm, **other)
     if isinstance(returned, float) or (type(returned) is torch.Tensor and returned.numel() == 1):
         norm = torch.as_tensor(returned).detach().double().reshape(())
         subject.journal.tensor("norm", step, NORM, norm, keep=True)

@@ -54,7 +54,7 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
         loss = workload.loss(output, target) * scenario.loss_times
         loss.backward()
         if (max_norm := scenario.max_norm(step)) is not None:
-            norm = torch.nn.utils.clip_grad_norm_([p for _, p in parameters], max_norm)
+            norm = torch.nn.utils.clip_grad_norm_([p for _, p in parameters], max_norm, scenario.norm_type)
             journal.tensor("norm", step, NORM, norm.double(), keep=True)
         _record(journal, "gradient", step, [(n, p.grad) for n, p in parameters])
         optimizer.step()
