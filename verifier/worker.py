@@ -26,7 +26,7 @@ from verifier.run import clipping, grouping, update_rule
 from verifier.run.batches import micro_batch
 from verifier.run.beside import beside_another
 from verifier.run.changing import change, trained
-from verifier.run.dropping import drop_batch, leave_no_sync_by_an_exception
+from verifier.run.dropping import try_in_vain
 from verifier.run.evaluating import evaluate, evaluate_before_all, stay_in_evaluation_mode
 from verifier.run.late_weights import LateWeights
 from verifier.run.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
@@ -113,9 +113,7 @@ class Subject:
         """All steps of the scenario. False: it turned out that the strategy does not claim what it asks."""
         evaluate_before_all(self)
         for step in range(self.scenario.num_steps):
-            if step == self.scenario.raise_before and not leave_no_sync_by_an_exception(self, step):
-                return False
-            if step == self.scenario.drop_before and not drop_batch(self, step):
+            if not try_in_vain(self, step):
                 return False
             self.other.step(step)
             self._step(step)

@@ -6,15 +6,30 @@ Special here: the single process does not take it, so whatever it leaves behind 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from verifier.journal import landed
 from verifier.run.loading import StrategyError
+from verifier.uncompiled import uncompiled
 
 if TYPE_CHECKING:
     from verifier.worker import Subject
 
 MOVED = "weights move in the backward, so no batch can be dropped after it"
+
+
+def try_in_vain(subject: Subject, step: int) -> bool:
+    """What the scenario has before ``step`` and comes to nothing. False, and noted: the strategy is not for that."""
+    scenario = subject.scenario
+    acts = (
+        (scenario.raise_before, leave_no_sync_by_an_exception),
+        (scenario.break_before, break_forward),
+        (scenario.drop_before, drop_batch),
+    )
+    return all(act(subject, step) for before, act in acts if before == step)
 
 
 def drop_batch(subject: Subject, step: int) -> bool:
@@ -57,5 +72,36 @@ def leave_no_sync_by_an_exception(subject: Subject, step: int) -> bool:
     return True
 
 
+def break_forward(subject: Subject, step: int) -> bool:
+    """A forward that ends in an exception half-way in the model, on every rank, after which the loop goes on."""
+    *inputs, _ = subject.workload.micro_batch(step, 0, subject.rank)
+    subject.observer.step = step
+    subject.phase("forward", 0)
+
+    @uncompiled
+    def stop(module: nn.Module, inputs: Any, output: Any) -> None:
+        if isinstance(module, nn.Linear):
+            raise DeliberateError
+
+    handle = register_module_forward_hook(stop)
+    try:
+        subject.driver.start_step(subject.optimizer)
+        subject.driver.zero_grad(subject.optimizer, set_to_none=subject.scenario.set_to_none)
+        subject.workload.call(subject.driver.forward, inputs)
+    except BaseException as error:
+        if not _came_of_it(error):
+            raise StrategyError.of(f"in a forward before step {step} that was to end in an exception", error) from error
+    finally:
+        handle.remove()
+    return True
+
+
+def _came_of_it(error: BaseException | None) -> bool:
+    """Is ``error`` the one that was raised on purpose, or one that a strategy made of it?"""
+    while error is not None and not isinstance(error, DeliberateError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 class DeliberateError(Exception):
-    """Raised by this file inside ``no_sync()``, to see what is left of it."""
+    """Raised by this file, inside ``no_sync()`` or in a forward, to see what it leaves behind."""
