@@ -18,7 +18,7 @@ DTYPES = {
     "changing_batches": (torch.float32,) * 3,
     "autocast": (torch.float32,) * 3,
     "bfloat16": (torch.bfloat16,) * 3,
-    "mixed_dtypes": (torch.float32, torch.float64, torch.bfloat16),
+    "mixed_dtypes": (torch.float32, torch.float64, torch.bfloat16, torch.float16),
     "complex": (torch.float32, torch.complex64, torch.complex128),
 }
 
