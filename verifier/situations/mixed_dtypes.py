@@ -1,4 +1,4 @@
-"""Mixed dtypes: float32, float64, bfloat16 and float16 parameters in one model, each held to the rounding of its own dtype."""
+"""Mixed dtypes: float32, float64, bfloat16 and float16 parameters in one model, each held to its own rounding."""
 
 from __future__ import annotations
 
