@@ -39,6 +39,7 @@ EXPECTED_CLAIMS = {
     "sparse_gradients": "sparse gradients (nn.Embedding(sparse=True))",
     "clipping": "the norm of gradients is clipped before the step, by the wrapper's clip_grad_norm_() if it has one",
     "parameter_groups": "an optimizer with groups of parameters that have options of their own (weight decay, say)",
+    "schedules": "a learning rate, or another option, that a scheduler changes in param_groups between steps",
     "evaluation_mode": "training while the model is in evaluation mode, as fine-tuning with fixed statistics does",
     "state_dict": "state_dict() and load_state_dict() carry a run over to fresh replicas",
     "float64": "models in float64, where most comparisons are made (an error is a refusal if it names a dtype)",

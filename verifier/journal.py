@@ -94,6 +94,7 @@ class Journal:
 def local_shard(tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, list[int]] | None]:
     """A DTensor's local part with the whole's shape and this part's offset in it; any other tensor as it is.
 
+    Where ranks hold terms of a sum that is still to be made (``Partial``), what it is divided by stands there, too.
     No collective: the verifier has no traffic of its own among the strategy's.
     """
     if not hasattr(tensor, "device_mesh"):  # asked for in this way, because importing DTensor takes as long as a run
@@ -103,7 +104,10 @@ def local_shard(tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, list[int]
 
     assert isinstance(tensor, DTensor)
     _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    return landed(tensor.to_local()), {"shape": list(tensor.shape), "offset": [int(o) for o in offset]}
+    shard = {"shape": list(tensor.shape), "offset": [int(o) for o in offset]}
+    if all(placement.is_partial("sum") or placement.is_partial("avg") for placement in tensor.placements):
+        shard["adds_up_over"] = [tensor.device_mesh.size() if tensor.placements[0].is_partial("avg") else 1]
+    return landed(tensor.to_local()), shard
 
 
 def landed(tensor: torch.Tensor) -> torch.Tensor:

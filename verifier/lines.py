@@ -17,6 +17,7 @@ LONGEST_JOURNAL = 2**30  # bytes; no run writes a hundredth of it
 SAVED_WITHOUT_NAMES = "saved_without_names"  # a note: the kind of a state_dict() that is no dictionary
 TOOK_RANK_0S = "took_what_rank_0_saved"  # a note: what a rank loads is not its own
 UNDRIVABLE = "undrivable"  # an outcome's error: no loop of ours can drive it, in whatever situation
+MASTERS = "masters"  # a note: an optimizer has stepped that holds none of the model's parameters
 STOPPED_AFTER = "stopped_after"  # a note: the last step, agreed on by all, where weights are no longer finite
 NOT_RESCHEDULED = "not_rescheduled"  # a note: the step after which the single process had other options
 AUTOCAST = "autocast"  # what a model says of itself, as if it were a buffer: was its forward under autocast?

@@ -4,7 +4,7 @@ Special here: a rank writes down its own shard and no rank gathers, so the recor
 collective that the strategy did not make. Shards that are no DTensors are known by their shape alone: a strategy that
 declares ``sharded=True`` and holds less of a parameter than the model had is taken to hold rank r's r-th part. Each
 rank's whole is put together from its *own* shard and, for the rest, the lowest rank that has it: where shards are
-replicated (HSDP) a replica that drifted still shows.
+replicated (HSDP) a replica that drifted still shows. Terms of a sum that nobody has made yet are added up.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ def assemble(ranks: Sequence[HasTensors]) -> None:
 
 def _whole(held: dict[int, Any], place: int) -> Any | None:
     own = held[place]
+    if "adds_up_over" in own.shard:
+        return _added_up(list(held.values()))
     parts = {tuple(t.shard["offset"]): t for _, t in sorted(held.items(), reverse=True) if _numel(t.shape)}
     if _numel(own.shape):
         parts[tuple(own.shard["offset"])] = own
@@ -52,6 +54,17 @@ def _whole(held: dict[int, Any], place: int) -> Any | None:
         for offset, t in parts.items():
             values[tuple(slice(o, o + n) for o, n in zip(offset, t.shape, strict=True))] = t.values
     return type(own)(own.what, own.step, own.name, own.dtype, shape, digest, values, own.shard)
+
+
+def _added_up(terms: list[Any]) -> Any | None:
+    """The sum, or the mean, that a DTensor stands for whose placement is ``Partial``: its optimizer will make it."""
+    first = terms[0]
+    if any(term.values is None or term.shard != first.shard for term in terms):
+        return None
+    values = np.sum([term.values for term in terms], axis=0) / first.shard["adds_up_over"][0]
+    values = values.astype(first.values.dtype)
+    digest = xxhash.xxh3_128_hexdigest(values.tobytes())
+    return type(first)(first.what, first.step, first.name, first.dtype, first.shape, digest, values, first.shard)
 
 
 def assemble_by_hand(

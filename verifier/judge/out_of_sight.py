@@ -19,6 +19,7 @@ from verifier.judge.arithmetic import contract_of, is_exact, is_narrow, is_singl
 from verifier.judge.comparison import compare
 from verifier.judge.inquiry import local_gradients
 from verifier.judge.updates import compare_weights, not_judged
+from verifier.lines import MASTERS
 from verifier.recording import REDUCTIONS, Recording
 from verifier.verdict import Failure
 
@@ -77,13 +78,15 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
     other ranks hold is of no account. The weights tell: but for narrow dtypes they are held to the single
     process. There, and where gradients are tagged, it must be enough that all ranks came to the same weights.
     So it is with a parameter server, which need not say that it is one: where a rank has the right gradient, and all
-    have the right weights, the others got them from it. And an optimizer of its own may divide a sum where it updates.
+    have the right weights, the others got them from it. And an optimizer of its own may divide a sum where it updates,
+    and so may who hands gradients on to masters: what those step by is what counts.
     """
     sharded, own = contract_of(recording).get("sharded"), all(_own_gradient(recording, f) for f in failures)
     wrong = Counter(failure.parameter for failure in failures)
     somewhere_right = all(number < recording.scenario.world_size for number in wrong.values())
     summed = _is_sgd_of_its_own(recording) and all(_is_a_sum(recording, failure) for failure in failures)
-    if not (sharded or own or somewhere_right or summed):
+    masters = all(rank.notes.get(MASTERS) for rank in recording.ranks)
+    if not (sharded or own or somewhere_right or summed or masters):
         return None
     if own and not any(rank.named("weight", 0) for rank in recording.ranks):
         return "no rank came to the end of the optimizer's step, which may reduce gradients itself"
@@ -100,7 +103,7 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
         return None  # alike, and wrong
     may_rest = hidden or _has_own_rule(recording)  # a small step may be lost in rounding
     alike = all(_same_weights(recording, name, may_rest=bool(may_rest)) for name in wrong if name is not None)
-    return OUT_OF_SIGHT if alike and (own or somewhere_right or summed) else None
+    return OUT_OF_SIGHT if alike and (own or somewhere_right or summed or masters) else None
 
 
 def bounds_weights(recording: Recording) -> bool:

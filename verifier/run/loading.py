@@ -198,7 +198,9 @@ def _companions(module: ModuleType, attribute: str) -> dict[str, Callable[..., A
 
 
 def _contract(module: ModuleType, target: Any, options: dict[str, Any]) -> Contract | None:
-    """What the strategy declares: ``contract(**options)`` or ``CONTRACT`` beside ``wrap``; None: nothing."""
+    """What the strategy declares: ``contract(**options)`` or ``CONTRACT`` beside ``wrap``, or a class's own ``CONTRACT``;
+    None: nothing.
+    """
     claims = getattr(module, "contract", None)
     if (getattr(claims, "__module__", None) or "").startswith("torch."):
         claims = None  # torch has a decorator of that name, which marks what was applied to a module
@@ -209,11 +211,7 @@ def _contract(module: ModuleType, target: Any, options: dict[str, Any]) -> Contr
             raise StrategyError.of("on import", error) from error
     else:
         claimed = next(
-            (
-                c
-                for c in (claims, getattr(target, "contract", None), getattr(module, "CONTRACT", None))
-                if c is not None
-            ),
+            (c for c in (claims, *_by_the_target(target), getattr(module, "CONTRACT", None)) if c is not None),
             None,
         )
     if claimed is not None and not isinstance(claimed, Contract):
@@ -222,6 +220,11 @@ def _contract(module: ModuleType, target: Any, options: dict[str, Any]) -> Contr
             f"the contract must be a ddp_core.Contract, for example Contract(average='sum'); got {claimed!r}",
         )
     return claimed
+
+
+def _by_the_target(target: Any) -> tuple[Any, Any]:
+    """What is declared by ``wrap``, or by the class that is in its place, itself."""
+    return getattr(target, "contract", None), getattr(target, "CONTRACT", None)
 
 
 def _import(ref: StrategyRef, folder: Path) -> tuple[ModuleType, str]:

@@ -7,28 +7,36 @@ have changed the gradients of its own parameters, as its rule likes; those are n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from verifier.journal import Journal
+from verifier.lines import MASTERS
 from verifier.uncompiled import uncompiled
 
 
 @contextmanager
-def looking_again(optimizer: Any, look: Callable[..., None]) -> Iterator[set[int]]:
+def looking_again(
+    optimizer: Any, look: Callable[..., None], trained: Iterable[torch.Tensor], journal: Journal
+) -> Iterator[set[int]]:
     """Call ``look(but_for=ids)`` whenever one of torch's kind begins, with the ids of parameters that are done with.
 
+    Noted where one begins that holds none of what is ``trained``, but masters of it: what it steps by is not ``.grad``.
     Yields the ids of those that have begun.
     """
     done: set[int] = set()
     begun: set[int] = set()
+    models = {id(parameter) for parameter in trained}
 
     @uncompiled
     def begins(inner: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         begun.add(id(inner))
+        if not any(id(parameter) in models for group in inner.param_groups for parameter in group["params"]):
+            journal.note(MASTERS, True)
         look(but_for=frozenset(done))
 
     @uncompiled

@@ -20,6 +20,6 @@ SITUATION = Situation(
         "groups": True,
         "new_lr_after": (0,),
         "new_options_after": 1,
-        "needs": ("parameter_groups", "float64"),
+        "needs": ("schedules", "parameter_groups", "float64"),
     },
 )

@@ -14,6 +14,6 @@ SITUATION = Situation(
         "infinite_loss": True,
         "small_buckets": True,
         "needs": ("non_finite_gradients",),
-        "judged_by": ("LS101", "LS601"),
+        "judged_by": ("LS101", "LS301", "LS601"),
     },
 )

@@ -18,7 +18,7 @@ SITUATION = Situation(
         "new_lr_after": (0, 2),
         "resume_after": 1,
         "small_buckets": True,
-        "needs": ("state_dict", "broadcasts_at_start", "float64"),
+        "needs": ("schedules", "state_dict", "broadcasts_at_start", "float64"),
         "judged_by": ("LS504",),
     },
 )

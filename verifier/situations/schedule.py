@@ -12,5 +12,13 @@ SITUATION = Situation(
     since="standard",
     workload="llama",
     samples_per_micro_batch=2,
-    fields={"num_steps": 2, "new_lr_after": (0,), "small_buckets": True, "needs": ("float64",)},
+    fields={
+        "num_steps": 2,
+        "new_lr_after": (0,),
+        "small_buckets": True,
+        "needs": (
+            "schedules",
+            "float64",
+        ),
+    },
 )

@@ -1,13 +1,16 @@
 """Structured: a model that returns a dict with a tuple in it, and may take an input by name, as language models do.
 
+Where it takes none by name the dict is an ``OrderedDict`` and the tuple a named one: kinds of the same, which who asks
+for the very type does not look into.
 Some parameters are reached through the one part of the output only, some through the other. The first and the last
 tensor of the output are in no loss, though they have gradients to give, as hidden states do. In float64.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -15,9 +18,15 @@ from torch import nn
 from verifier.workload import Workload
 
 
+class Parts(NamedTuple):
+    hidden: torch.Tensor
+    side: torch.Tensor
+
+
 class StructuredModel(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, *, plain: bool) -> None:
         super().__init__()
+        self.plain = plain
         self.inlet = nn.Linear(6, 8)
         self.head = nn.Linear(8, 3)
         self.side = nn.Linear(8, 3)
@@ -26,17 +35,19 @@ class StructuredModel(nn.Module):
         hidden = torch.tanh(self.inlet(x))
         logits = self.head(hidden)
         logits = logits if gain is None else logits * gain
-        return {
+        parts = Parts(hidden.detach(), self.side(hidden))
+        output = {
             "hidden": hidden.square(),
             "logits": logits,
-            "parts": (hidden.detach(), self.side(hidden)),
+            "parts": tuple(parts) if self.plain else parts,
             "sum": hidden.sum(),
         }
+        return output if self.plain else OrderedDict(output)
 
 
 class Structured(Workload):
     def model(self, rank: int | None) -> nn.Module:
-        return StructuredModel().double()
+        return StructuredModel(plain=self.scenario.named_inputs).double()
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         sizes = (6, 1, 3) if self.scenario.named_inputs else (6, 3)
