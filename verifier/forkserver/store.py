@@ -92,7 +92,7 @@ class SocketStore(dist.Store):
     def num_keys(self) -> int:
         return int(self._ask("num_keys"))
 
-    deleteKey, getNumKeys = delete_key, num_keys  # noqa: N815 - the names by which torch's C++ looks for them
+    deleteKey, getNumKeys = delete_key, num_keys
 
     def has_extended_api(self) -> bool:
         return False

@@ -77,13 +77,7 @@ def break_forward(subject: Subject, step: int) -> bool:
     *inputs, _ = subject.workload.micro_batch(step, 0, subject.rank)
     subject.observer.step = step
     subject.phase("forward", 0)
-
-    @uncompiled
-    def stop(module: nn.Module, inputs: Any, output: Any) -> None:
-        if isinstance(module, nn.Linear):
-            raise DeliberateError
-
-    handle = register_module_forward_hook(stop)
+    handle = register_module_forward_hook(_stop)
     try:
         subject.driver.start_step(subject.optimizer)
         subject.driver.zero_grad(subject.optimizer, set_to_none=subject.scenario.set_to_none)
@@ -94,6 +88,12 @@ def break_forward(subject: Subject, step: int) -> bool:
     finally:
         handle.remove()
     return True
+
+
+@uncompiled
+def _stop(module: nn.Module, inputs: Any, output: Any) -> None:
+    if isinstance(module, nn.Linear):
+        raise DeliberateError
 
 
 def _came_of_it(error: BaseException | None) -> bool:

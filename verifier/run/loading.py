@@ -198,7 +198,7 @@ def _companions(module: ModuleType, attribute: str) -> dict[str, Callable[..., A
 
 
 def _contract(module: ModuleType, target: Any, options: dict[str, Any]) -> Contract | None:
-    """What the strategy declares: ``contract(**options)`` or ``CONTRACT`` beside ``wrap``, or a class's own ``CONTRACT``;
+    """What is declared: ``contract(**options)`` or ``CONTRACT`` beside ``wrap``, or a class's own ``CONTRACT``;
     None: nothing.
     """
     claims = getattr(module, "contract", None)

@@ -1,7 +1,7 @@
 """Buffers: a model whose forward reads and writes statistics: BatchNorm, and a running mean of its own.
 
 One buffer is replaced in each forward rather than written to: whoever made a list of buffers has the old one. One is in
-no ``state_dict()``, and one belongs to a module that trains nothing: its own parameter is frozen.
+no ``state_dict()``.
 
 What each forward *finds* is reported before it is changed: torch's DDP sends rank 0's buffers at the start of a
 forward, so every replica normalises alike, and a checkpoint does not depend on which rank wrote it. What it *leaves* is
@@ -17,22 +17,6 @@ from torch import nn
 from verifier.workload import Workload, left, saw
 
 
-class Frozen(nn.Module):
-    """Moves what it counts, and nothing else: its parameter is frozen."""
-
-    share: torch.Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(6), requires_grad=False)
-        self.register_buffer("share", torch.zeros(6))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.training:
-            self.share.lerp_((x > 0).float().mean(0), 0.5)
-        return x * self.scale
-
-
 class BufferModel(nn.Module):
     mean: torch.Tensor
     largest: torch.Tensor
@@ -45,7 +29,6 @@ class BufferModel(nn.Module):
         self.inlet = nn.Linear(6, 8)
         self.norm = nn.BatchNorm1d(8, eps=1e-2, momentum=0.25)  # who puts another in its place has to hand them on
         self.outlet = nn.Linear(8, 3)
-        self.frozen = Frozen()
         self.register_buffer("lately", torch.zeros(6), persistent=False)
         self.register_buffer("mean", torch.zeros(6))
         self.register_buffer("largest", torch.zeros(6))
@@ -56,7 +39,7 @@ class BufferModel(nn.Module):
         for name, buffer in (*self.named_buffers(),):
             saw(name, buffer)
         with torch.no_grad():
-            centred = self.frozen(x - self.mean)
+            centred = x - self.mean
             if self.training:
                 self.mean.lerp_(x.mean(0), 0.25)
                 self.largest = torch.maximum(0.5 * self.largest, x.amax(0))  # another tensor, under the old name
