@@ -11,7 +11,7 @@ import torch.distributed as dist
 from ddp_core import Contract, DataParallel
 from ddp_core.strategies.naive import Naive
 
-DRIVER = "native"
+DRIVER = "optimizer_wrapper"
 CONTRACT = Contract(disclaims={"state_dict"})  # whose residue is saved is this loop's own business
 
 
