@@ -52,17 +52,18 @@ def known_names(function: Callable[..., Any]) -> list[str]:
 
 
 def takes_group(wrap: Callable[..., Any]) -> str | None:
-    """The name of ``wrap``'s argument for a process group, with a default or without; None: there is none.
+    """The name of ``wrap``'s argument for a process group, without a default or with None; None: there is none.
 
-    Who wants a rank or a world size beside it would have to be told whose: the group's, or the job's.
+    Who wants a rank or a world size beside it would have to be told whose: the group's, or the job's. And a ``group``
+    that is something else by default is no process group.
     """
     try:
-        names = list(inspect.signature(wrap).parameters)[1:]
+        parameters = inspect.signature(wrap).parameters
     except (TypeError, ValueError):
         return None
-    if {*names} & {*_RANK, *_WORLD_SIZE}:
+    if {*parameters} & {*_RANK, *_WORLD_SIZE}:
         return None
-    return next((name for name in names if name in _GROUP), None)
+    return next((n for n, p in parameters.items() if n in _GROUP and p.default in (p.empty, None)), None)
 
 
 def model_by_name(wrap: Callable[..., Any]) -> str | None:

@@ -150,7 +150,9 @@ class Driver:
 
     @property
     def clips_by_other_norms(self) -> bool:
-        """Does ``own_clip`` take a ``norm_type``, as torch's ``clip_grad_norm_`` does?"""
+        """Is there a clipping of the strategy's own that takes a ``norm_type``, as torch's ``clip_grad_norm_`` does?"""
+        if type(self).clip is not Driver.clip:
+            return takes(self.clip, 2, norm_type=math.inf)
         own = self.own_clip
         return own is not None and takes(own, 2 if _wants_parameters(own) else 1, norm_type=math.inf)
 

@@ -8,6 +8,7 @@ equal NaNs agree): ``torch.equal`` gets both wrong, ``torch.hash_tensor`` is bli
 
 from __future__ import annotations
 
+import math
 from json import dumps
 from pathlib import Path
 from time import monotonic
@@ -105,8 +106,9 @@ def local_shard(tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, list[int]
     assert isinstance(tensor, DTensor)
     _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
     shard = {"shape": list(tensor.shape), "offset": [int(o) for o in offset]}
-    if all(placement.is_partial("sum") or placement.is_partial("avg") for placement in tensor.placements):
-        shard["adds_up_over"] = [tensor.device_mesh.size() if tensor.placements[0].is_partial("avg") else 1]
+    if any(placement.is_partial() for placement in tensor.placements):
+        counted = [p.is_partial("avg") or p.is_replicate() for p in tensor.placements]
+        shard["adds_up_over"] = [math.prod(tensor.device_mesh.size(d) for d, often in enumerate(counted) if often)]
     return landed(tensor.to_local()), shard
 
 

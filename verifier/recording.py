@@ -186,7 +186,7 @@ class Recording:
         """
         scenario = Scenario.load(folder)
         ranks = [_read_rank(folder / "subject" / f"rank{r}", r) for r in range(scenario.world_size)]
-        sharding.assemble(ranks)
+        sharding.assemble(ranks, in_groups=scenario.subgroups)
         reference = next((_read_rank(path, 0) for path in folder.glob("reference/rank0")), None)
         if ranks[0].notes.get("contract", {}).get("sharded"):
             sharding.assemble_by_hand(ranks, reference, ranks[0].notes.get("parameters", []))

@@ -50,7 +50,7 @@ class Scenario(BaseModel):
     depth: int | None = Field(None, ge=1, description="how many layers, where the workload lets it be chosen")
     seed: int = 0
 
-    # How the loop behaves. Whatever is set here, the single process does it, too.
+    # How the loop behaves. Whatever is set here, the single process does it, too, but for what comes to nothing.
     optimizer: Literal["sgd", "adamw"] = "sgd"
     weight_decay: float = Field(0.0, ge=0)
     betas: tuple[float, float] | None = Field(None, description="of AdamW; None: torch's own")

@@ -16,6 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 import xxhash
 
+from verifier.subgroups import groups
+
 Key = tuple[str, int, str]
 
 
@@ -23,8 +25,15 @@ class HasTensors(Protocol):
     tensors: dict[Key, Any]
 
 
-def assemble(ranks: Sequence[HasTensors]) -> None:
-    """Replace the shards in ``ranks`` by whole tensors, in place. Where a part is missing, nothing is left."""
+def assemble(ranks: Sequence[HasTensors], *, in_groups: bool = False) -> None:
+    """Replace the shards in ``ranks`` by whole tensors, in place. Where a part is missing, nothing is left.
+
+    ``in_groups``: each group of ranks that the strategy was given has tensors of its own.
+    """
+    if in_groups:
+        for group in groups(len(ranks)):
+            assemble([ranks[rank] for rank in group])
+        return
     keys = {key for rank in ranks for key, tensor in rank.tensors.items() if tensor.shard is not None}
     for key in keys:
         held = {place: rank.tensors[key] for place, rank in enumerate(ranks) if key in rank.tensors}
@@ -38,9 +47,10 @@ def assemble(ranks: Sequence[HasTensors]) -> None:
 
 
 def _whole(held: dict[int, Any], place: int) -> Any | None:
+    held = {at: _added_up(t, list(held.values())) if "adds_up_over" in t.shard else t for at, t in held.items()}
+    if any(t is None for t in held.values()):
+        return None
     own = held[place]
-    if "adds_up_over" in own.shard:
-        return _added_up(list(held.values()))
     parts = {tuple(t.shard["offset"]): t for _, t in sorted(held.items(), reverse=True) if _numel(t.shape)}
     if _numel(own.shape):
         parts[tuple(own.shard["offset"])] = own
@@ -56,15 +66,17 @@ def _whole(held: dict[int, Any], place: int) -> Any | None:
     return type(own)(own.what, own.step, own.name, own.dtype, shape, digest, values, own.shard)
 
 
-def _added_up(terms: list[Any]) -> Any | None:
-    """The sum, or the mean, that a DTensor stands for whose placement is ``Partial``: its optimizer will make it."""
-    first = terms[0]
-    if any(term.values is None or term.shard != first.shard for term in terms):
+def _added_up(own: Any, held: list[Any]) -> Any | None:
+    """What a DTensor stands for whose placement is ``Partial``, a sum or a mean that its optimizer will make: of all
+    ranks' terms of the same part. Replicas of a term count once.
+    """
+    terms = [term for term in held if term.shard == own.shard]
+    if any(term.values is None for term in terms):
         return None
-    values = np.sum([term.values for term in terms], axis=0) / first.shard["adds_up_over"][0]
-    values = values.astype(first.values.dtype)
+    values = np.sum([term.values for term in terms], axis=0) / own.shard["adds_up_over"][0]
+    values = values.astype(own.values.dtype)
     digest = xxhash.xxh3_128_hexdigest(values.tobytes())
-    return type(first)(first.what, first.step, first.name, first.dtype, first.shape, digest, values, first.shard)
+    return type(own)(own.what, own.step, own.name, own.dtype, own.shape, digest, values, own.shard)
 
 
 def assemble_by_hand(

@@ -280,8 +280,9 @@ class Subject:
 
     def _optimize(self, step: int) -> None:
         """Step; and look once more at the gradients when an optimizer begins: some synchronise in ``step()``."""
-        look, trained = partial(self.record, "gradient", step, only_if_changed=True), (p for _, p in self.parameters)
-        with looking_again(self.optimizer, look, trained, self.journal) as self.begun:
+        look = partial(self.record, "gradient", step, only_if_changed=True)
+        models = [parameter for _, parameter in self.parameters + self.frozen]
+        with looking_again(self.optimizer, look, models, self.journal) as self.begun:
             self.driver.step(self.optimizer)
 
     def phase(self, phase: str, micro: int | None = None, *, quiet: bool = False) -> None:

@@ -4,7 +4,18 @@ contract that belongs to a class.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
+from torch import nn
+
+from ddp_core import Driver
+from ddp_core.arguments import takes_group
+from verifier.catalogue import Catalogue
+from verifier.recording import Tensor
+from verifier.sharding import assemble
+from verifier.subgroups import groups, members
 
 HEAD = """
 import io, torch, torch.distributed as dist
@@ -84,3 +95,86 @@ def test_the_store_can_delete_and_count(verdict):
 
 def test_a_class_may_declare_its_contract_itself(verdict):
     assert verdict(CONTRACT_OF_A_CLASS, "Summing") == "pass"
+
+
+SHARE_OF_THE_JOB = """
+from torch.nn.parallel import DistributedDataParallel
+class wrap(DistributedDataParallel):
+    def __init__(self, model, process_group=None):
+        super().__init__(model, process_group=process_group, find_unused_parameters=True)
+        self.given = process_group
+    def wrap_optimizer(self, cls, parameters, **options):
+        class Again(cls):
+            def step(again, closure=None):
+                for parameter in (p for group in again.param_groups for p in group["params"]):
+                    if parameter.grad is not None and self.given is not None and WHAT == "inside the step":
+                        parameter.grad = parameter.grad.clone()
+                        dist.all_reduce(parameter.grad, dist.ReduceOp.AVG)
+                super().step(closure)
+        return Again(parameters, **options)
+    def forward(self, *inputs, **named):
+        late = self.given is not None and WHAT == "half of them" and dist.get_rank() >= dist.get_world_size(self.given)
+        return self.module(*inputs, **named) if late else super().forward(*inputs, **named)
+"""
+
+FULLY_SHARDED = """
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+CONTRACT = Contract(sync_buffers=False, broadcasts_at_start=False)
+def wrap(model, process_group=None):
+    return fully_shard(model, mesh=DeviceMesh.from_group(process_group or dist.group.WORLD, "cpu"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "what", "expected"),
+    [
+        (SHARE_OF_THE_JOB, "nothing", "pass"),
+        (SHARE_OF_THE_JOB, "inside the step", "fail"),
+        (SHARE_OF_THE_JOB, "half of them", "fail"),
+        (FULLY_SHARDED, "", "pass"),
+    ],
+)
+def test_a_group_is_held_to_its_own_batch(lockstep, tmp_path, monkeypatch, body, what, expected):
+    names = Catalogue.names
+    monkeypatch.setattr(Catalogue, "names", lambda self: ["subgroup"] if self.kind == "situation" else names(self))
+    path = tmp_path / "mine.py"
+    path.write_text(f"{HEAD}WHAT = {what!r}\n{body}")
+    report = lockstep.verify(f"{path}:wrap", world_size=4, checks=["LS201"], profile="standard")
+    check = next(check for check in report.checks if check.code == "LS201")
+    assert (check.verdict, check.claimed) == (expected, True)
+
+
+def test_groups_of_ranks():
+    assert [groups(size) for size in (1, 2, 3, 5)] == [[(0,)], [(0,), (1,)], [(0, 1), (2,)], [(0, 1), (2, 3), (4,)]]
+    assert members(5, 3) == (2, 3)
+
+
+def test_a_group_is_given_by_a_name_that_means_one():
+    assert takes_group(lambda model, process_group=None: model) == "process_group"
+    assert takes_group(lambda process_group, model: model) == "process_group"
+    assert takes_group(lambda model, group=True: model) is None
+    assert takes_group(lambda world_size, model, process_group=None: model) is None
+    assert takes_group(lambda model: model) is None
+
+
+def test_terms_of_a_part_are_added_up_and_replicas_of_a_term_count_once():
+    def rank(*values: float, at: int, times: int) -> SimpleNamespace:
+        shard = {"shape": [4], "offset": [at], "adds_up_over": [times]}
+        key = ("gradient", 0, "w")
+        return SimpleNamespace(tensors={key: Tensor(*key, "float64", (2,), f"{values}", np.array(values), shard)})
+
+    two_parts = [rank(1, 2, at=0, times=1), rank(3, 4, at=2, times=1), rank(10, 20, at=0, times=1)]
+    two_parts.append(rank(30, 40, at=2, times=1))
+    assemble(two_parts)
+    assert [[*r.tensors["gradient", 0, "w"].values] for r in two_parts] == [[11, 22, 33, 44]] * 4
+
+
+@pytest.mark.parametrize(("norms", "expected"), [(lambda self, ps, most: 0, False), (None, True)])
+def test_a_drivers_own_clip_is_asked_for_what_it_takes(norms, expected):
+    class Wrapped:
+        def clip_grad_norm_(self, max_norm, norm_type=2.0):
+            return 0.0
+
+    kind = type("Own", (Driver,), {} if norms is None else {"clip": norms})
+    assert kind(Wrapped(), nn.Linear(1, 1)).clips_by_other_norms is expected

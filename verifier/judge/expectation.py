@@ -9,6 +9,7 @@ That is known for the first step; after it float32 is held to the large batch, t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,9 +121,16 @@ def added_to_norms(recording: Recording, step: int) -> float:
         if limit is None or number in recording.scenario.loose_clip_in:
             continue
         gradients = [tensor.values for tensor in recording.reference.named("gradient", number).values()]
-        norm = float(np.sqrt(sum(float((np.abs(g) ** 2).sum()) for g in gradients if g is not None)))
+        norm = _norm([g for g in gradients if g is not None], recording.scenario.norm_type)
         part += max(limit / norm - 1, 0.0) if norm else 0.0
     return part
+
+
+def _norm(gradients: list[np.ndarray], norm_type: float) -> float:
+    """Of all together, as ``clip_grad_norm_`` has it: the second norm, or the largest element."""
+    if math.isinf(norm_type):
+        return max((float(np.abs(g).max(initial=0.0)) for g in gradients), default=0.0)
+    return math.sqrt(sum(float((np.abs(g) ** 2).sum()) for g in gradients))
 
 
 def _clipped_by(recording: Recording, step: int, name: str, clipped: np.ndarray) -> float:

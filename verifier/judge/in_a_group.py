@@ -1,6 +1,7 @@
 """Gradients of ranks that train in groups of their own: each group's mean, and nobody else's. Pure functions.
 
-Special here: the single process has no such thing as a group, but it has computed each rank's own gradient.
+Special here: the single process has no such thing as a group, but it has computed each rank's own gradient. Where
+``.grad`` does not show what was stepped by, the weights do: it is the first step, of plain SGD.
 """
 
 from __future__ import annotations
@@ -15,73 +16,94 @@ from verifier.recording import RankRecording, Recording
 from verifier.subgroups import members
 from verifier.verdict import Failure
 
-HIDDEN = "gradients are not what .grad shows, and weights are held to no group's large batch"
+HIDDEN = "gradients are not what .grad shows, and what a group's weights should be is not known"
+Own = dict[int, np.ndarray]  # the ranks' own gradients of a parameter, as the single process computed them
 
 
 def compare_in_groups(recording: Recording) -> Findings:
-    """Every rank's gradient of the first step against that of its group, which is exact here.
+    """Every rank's gradient of the first step, and where it took its weights, against its group's, by name.
 
-    Not claimed where a rank of several still holds its own: whoever reduces elsewhere is judged by weights, and those
-    of a group are not known.
+    Not claimed where gradients are kept elsewhere than in ``.grad``, and the update rule is the strategy's own.
     """
     contract = contract_of(recording)
     if contract.get("lossy") or contract.get("sharded"):
         return Findings(not_claimed=HIDDEN)
-    findings, world_size = Findings(blocked=blocked_reference(recording)), recording.scenario.world_size
+    if not recording.complete:
+        return Findings(blocked="not every rank came to its end in the group that it was given")
+    findings, hidden = Findings(blocked=blocked_reference(recording)), False
     for name in recording.parameter_names if not findings.blocked else ():
         own = {rank: values.astype(np.float64) for rank, values in local_gradients(recording, 0, name).items()}
+        if own.keys() < {*range(recording.scenario.world_size)}:
+            continue
         for rank in recording.ranks:
-            group = members(world_size, rank.rank)
-            if own.keys() < {*range(world_size)}:
-                continue
-            due = _together(own, group, summed=contract.get("average") == "sum")
-            observed = rank.tensor("gradient", 0, name)
-            held = None if observed is None or observed.values is None else observed.values.astype(np.float64)
             findings.comparisons += 1
-            if held is None or (len(group) > 1 and np.array_equal(held, own[rank.rank])):
-                return Findings(not_claimed=HIDDEN)
-            if not np.array_equal(held, due):
+            due = _together(own, _group(recording, rank), summed=contract.get("average") == "sum")
+            held, stepped = _values(rank, "gradient", 0, name), _stepped_by(recording, rank, name)
+            if stepped is not None:
+                if not _alike(stepped, due):
+                    shown = held if held is not None and not _alike(held, due) else stepped
+                    findings.failures.append(_failure(recording, rank, name, shown, due, own))
+            elif held is None or (not _alike(held, due) and _alike(held, own[rank.rank])):
+                hidden = True
+            elif not _alike(held, due):
                 findings.failures.append(_failure(recording, rank, name, held, due, own))
-    return findings
+    return Findings(not_claimed=HIDDEN) if hidden and not findings.failures else findings
 
 
-def _together(own: dict[int, np.ndarray], ranks: tuple[int, ...], *, summed: bool) -> np.ndarray:
+def _group(recording: Recording, rank: RankRecording) -> tuple[int, ...]:
+    return members(recording.scenario.world_size, rank.rank)
+
+
+def _together(own: Own, ranks: tuple[int, ...], *, summed: bool) -> np.ndarray:
     total: np.ndarray = np.sum([own[rank] for rank in ranks], axis=0)
     return total if summed else total / len(ranks)
 
 
+def _values(rank: RankRecording, what: str, step: int, name: str) -> np.ndarray | None:
+    tensor = rank.tensor(what, step, name)
+    return None if tensor is None or tensor.values is None else tensor.values.astype(np.float64)
+
+
+def _stepped_by(recording: Recording, rank: RankRecording, name: str) -> np.ndarray | None:
+    """The gradient by which the weight has moved in its first step; None: the update rule may not be SGD's."""
+    before, after = (_values(rank, "weight", step, name) for step in (-1, 0))
+    if before is None or after is None or not {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes):
+        return None
+    moved: np.ndarray = (before - after) / recording.scenario.lr
+    return moved
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+    """Both are of small whole numbers: what is wrong is far off."""
+    return one.shape == other.shape and np.allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
 def _failure(
-    recording: Recording,
-    rank: RankRecording,
-    name: str,
-    held: np.ndarray,
-    due: np.ndarray,
-    own: dict[int, np.ndarray],
+    recording: Recording, rank: RankRecording, name: str, held: np.ndarray, due: np.ndarray, own: Own
 ) -> Failure:
-    group, everybody = members(recording.scenario.world_size, rank.rank), tuple(range(recording.scenario.world_size))
-    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(held != due)), held.shape))
+    group, everybody = _group(recording, rank), tuple(range(recording.scenario.world_size))
     where = f"rank {rank.rank} was given the process group of ranks {', '.join(map(str, group))}, and its gradient"
-    in_job = [_together(own, everybody, summed=summed) for summed in (False, True)]
     hint = "name the group wherever torch is asked for a rank, a world size, a root or a collective"
-    if any(np.array_equal(held, whole) for whole in in_job):
+    if any(_alike(held, _together(own, everybody, summed=summed)) for summed in (False, True)):
         cause, confidence = "reduced_over_the_job", 1.0
         explanation = f"{where} of {name} is that of all ranks"
         hint = "hand the group to every collective"
-    elif np.array_equal(held * len(everybody), due * len(group)):
+    elif _alike(held * len(everybody), due * len(group)):
         cause, confidence = "divided_by_the_job", 0.95
         explanation = f"{where} of {name} is divided by {len(everybody)}, the number of all ranks"
         hint = "divide by get_world_size(group)"
     else:
         cause, confidence = None, 0.0
         explanation = f"{where} of {name} is not the mean over that group"
+    at = int(np.argmax(np.abs(held - due))) if held.shape == due.shape else 0
     return Failure(
         scenario=recording.scenario.name,
         step=0,
         rank=rank.rank,
         parameter=name,
-        index=list(index),
-        expected=repr(float(due[index])),
-        observed=repr(float(held[index])),
+        index=[int(i) for i in np.unravel_index(at, due.shape)],
+        expected=repr(float(due.flat[at])),
+        observed=repr(float(held.flat[at])) if held.size else "nothing",
         cause=cause,
         confidence=confidence,
         explanation=explanation,

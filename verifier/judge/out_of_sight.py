@@ -23,6 +23,7 @@ from verifier.lines import MASTERS
 from verifier.recording import REDUCTIONS, Recording
 from verifier.verdict import Failure
 
+NEAR = 1e-6  # of the largest element: a factor is measured, in the dtype of what it is measured on
 OUT_OF_SIGHT = (
     "gradients are reduced where .grad does not show it, inside the optimizer or on their owners alone, and weights "
     "come out right, or alike: LS202 judges them"
@@ -85,7 +86,7 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
     wrong = Counter(failure.parameter for failure in failures)
     somewhere_right = all(number < recording.scenario.world_size for number in wrong.values())
     summed = _is_sgd_of_its_own(recording) and all(_is_a_sum(recording, failure) for failure in failures)
-    masters = all(rank.notes.get(MASTERS) for rank in recording.ranks)
+    masters = all(rank.notes.get(MASTERS) for rank in recording.ranks) and _have_one_factor(recording)
     if not (sharded or own or somewhere_right or summed or masters):
         return None
     if own and not any(rank.named("weight", 0) for rank in recording.ranks):
@@ -141,6 +142,27 @@ def _is_a_sum(recording: Recording, failure: Failure) -> bool:
     wanted = expectation.expect(recording, step, name, expected)
     mean = observed.values.astype(np.result_type(observed.values, np.float64)) / recording.scenario.world_size
     return wanted is not None and compare(mean, wanted.values, wanted.bound).equal
+
+
+def _have_one_factor(recording: Recording) -> bool:
+    """Is every gradient of the first step, on every rank, the right one times a number that is the same for all?"""
+    factors: list[float] = []
+    for name in recording.parameter_names:
+        reference = recording.reference.tensor("gradient", 0, name) if recording.reference is not None else None
+        wanted = expectation.expect(recording, 0, name, reference) if reference is not None else None
+        if wanted is None or not wanted.values.any():
+            continue
+        at = int(np.abs(wanted.values).argmax())
+        for rank in recording.ranks:
+            observed = rank.tensor("gradient", 0, name)
+            if observed is None or observed.values is None or observed.values.shape != wanted.values.shape:
+                return False
+            values = observed.values.astype(np.result_type(observed.values, np.float64))
+            factors.append(abs(values.flat[at] / wanted.values.flat[at]))
+            near = np.broadcast_to(wanted.bound, wanted.values.shape) + NEAR * np.abs(wanted.values).max()
+            if not factors[0] or not (np.abs(values / factors[0] - wanted.values) <= near).all():
+                return False
+    return bool(factors)
 
 
 def _own_gradient(recording: Recording, failure: Failure) -> bool:

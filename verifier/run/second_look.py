@@ -21,21 +21,23 @@ from verifier.uncompiled import uncompiled
 
 @contextmanager
 def looking_again(
-    optimizer: Any, look: Callable[..., None], trained: Iterable[torch.Tensor], journal: Journal
+    optimizer: Any, look: Callable[..., None], parameters: Iterable[torch.Tensor], journal: Journal
 ) -> Iterator[set[int]]:
     """Call ``look(but_for=ids)`` whenever one of torch's kind begins, with the ids of parameters that are done with.
 
-    Noted where one begins that holds none of what is ``trained``, but masters of it: what it steps by is not ``.grad``.
+    Noted where one begins that holds others than the model's ``parameters``, masters of them: it does not step by what
+    these have in ``.grad``.
     Yields the ids of those that have begun.
     """
     done: set[int] = set()
     begun: set[int] = set()
-    models = {id(parameter) for parameter in trained}
+    models = {id(parameter) for parameter in parameters}
 
     @uncompiled
     def begins(inner: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         begun.add(id(inner))
-        if not any(id(parameter) in models for group in inner.param_groups for parameter in group["params"]):
+        held = {id(parameter) for group in inner.param_groups for parameter in group["params"]}
+        if held and held.isdisjoint(models):
             journal.note(MASTERS, True)
         look(but_for=frozenset(done))
 

@@ -25,7 +25,7 @@ def take_unrecorded_step(
     *inputs, target = subject.workload.micro_batch(step + APART, 0, subject.rank)
     carried = subject.observer.num_carried
     subject.observer.step = step
-    subject.phase(whose)
+    subject.phase("unrecorded")
     try:
         driver.start_step(optimizer)
         driver.zero_grad(optimizer)

@@ -11,5 +11,10 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="exact",
-    fields={"num_steps": 2, "break_before": 1, "small_buckets": True, "needs": ("dropped_batches", "float64")},
+    fields={
+        "num_steps": 2,
+        "break_before": 1,
+        "small_buckets": True,
+        "needs": ("dropped_batches", "loose_forwards", "float64"),
+    },
 )
