@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from verifier.run.batches import micro_batch
 from verifier.run.loading import StrategyError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def take_unrecorded_step(
 
     Raises StrategyError where the strategy's code raises.
     """
-    *inputs, target = subject.workload.micro_batch(step + APART, 0, subject.rank)
+    *inputs, target = micro_batch(subject.workload, subject.scenario, step + APART, 0, subject.rank)
     carried = subject.observer.num_carried
     subject.observer.step = step
     subject.phase("unrecorded")
