@@ -1,6 +1,7 @@
 """What a stranger's ``wrap(model, ...)`` asks for besides the model, where nobody gave it and its name says what it is.
 
-Special here: only arguments without a default are filled in. One that has a default was meant to be left alone.
+Special here: only arguments without a default are filled in. One that has a default was meant to be left alone, but for
+a process group, where it is tried what a smaller one comes to.
 """
 
 from __future__ import annotations

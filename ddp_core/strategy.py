@@ -24,7 +24,8 @@ EXPECTED_CLAIMS = {
     "branch_order": "layers that run in another order on some ranks, as branches taken by the data do",
     "accumulation": "several backwards before a step, under no_sync() where there is one",
     "two_backwards": "several backwards before a step, each of which synchronises",
-    "loose_forwards": "forwards before the only backward, one of them without gradients, and one that none follows",
+    "loose_forwards": "forwards before the only backward, one of them without gradients, and one that none follows, "
+    "or that raises",
     "dropped_batches": "a batch whose gradients are thrown away by zero_grad(), after a backward that no step follows",
     "several_models": "a second model of the process under the strategy as well, trained in turns",
     "subgroups": "a process group smaller than the job, where wrap() takes one",

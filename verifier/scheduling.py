@@ -23,7 +23,7 @@ def reschedule(optimizer: Any, scenario: Scenario, step: int) -> str | None:
         return None
     groups = getattr(optimizer, "param_groups", None)
     if not isinstance(groups, list) or not groups or not all(_has(group, option) for group in groups):
-        return f"the optimizer has no param_groups in which a scheduler could change {option}"
+        return f"not all groups of the optimizer, if it has any, show a {option} that a scheduler could change"
     for group in groups:
         group[option] *= FACTOR
     return None

@@ -8,22 +8,15 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from ddp_core import Contract, Driver
+from tests.controls.own_driver import CONTRACT as CONTRACT
+from tests.controls.own_driver import HandedOver
 
 TRIPS = {"LS101", "LS201"}
 CAUSE = "not_synchronised"
-CONTRACT = Contract(sync_buffers=False, disclaims={"sparse_gradients"})
 TABLE = (torch.float64, torch.float32, torch.bfloat16, torch.complex64, torch.complex128)
 
 
-class FromATable(Driver):
-    def prepare(self, model):
-        for tensor in [*model.parameters(), *model.buffers()]:
-            whole = tensor.detach().contiguous()
-            dist.broadcast(whole, src=0)
-            tensor.data.copy_(whole)
-        return model
-
+class FromATable(HandedOver):
     def before_step(self):
         trained = [p for _, p in self.named_parameters() if p.requires_grad]
         used = torch.tensor([int(p.grad is not None) for p in trained])

@@ -92,7 +92,7 @@ class SocketStore(dist.Store):
     def num_keys(self) -> int:
         return int(self._ask("num_keys"))
 
-    deleteKey, getNumKeys = delete_key, num_keys
+    deleteKey, getNumKeys = delete_key, num_keys  # the names by which torch's own C++ looks for these two
 
     def has_extended_api(self) -> bool:
         return False

@@ -8,6 +8,8 @@ there. Nor is a step right that is left out for some of the other weights: who l
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from verifier.check import Findings
@@ -41,15 +43,16 @@ def compare_overflow(recording: Recording) -> Findings:
     in_part = _resting(recording, set(infinite))
     explained = {*infinite, *in_part}
     findings.failures += [_partial(recording, rank.rank, name) for name in in_part for rank in recording.ranks]
-    others = [name for name in recording.parameter_names if name not in infinite]
-    wrong = {failure.parameter for failure in compare_weights(recording, range(1)).failures}
-    if (
-        findings.failures
-        and not explained.issuperset(wrong)
-        and not all(_without_the_last(recording, name) for name in others)
-    ):
+    if findings.failures and not _explains(recording, infinite, explained):
         return Findings(blocked="weights are wrong whose gradients were finite, too: see LS201")
     return findings
+
+
+def _explains(recording: Recording, infinite: Collection[str], explained: set[str]) -> bool:
+    """Is no weight wrong but those that are ``explained``, or is all of the last rank's share missing?"""
+    if explained.issuperset(f.parameter for f in compare_weights(recording, range(1)).failures):
+        return True
+    return all(_without_the_last(recording, name) for name in recording.parameter_names if name not in infinite)
 
 
 def _without_the_last(recording: Recording, name: str) -> bool:

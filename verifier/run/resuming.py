@@ -47,12 +47,11 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
         with float32_by_default():
             subject.model = subject.workload.placed(subject.rank)
         fresh = wrapped_by(subject, strategy, subject.model)
-        if subject.scenario.stepped_first:
+        if subject.scenario.built_first:  # copies that an optimizer made of the weights are then of others
             subject.take_over(fresh)
+        if subject.scenario.stepped_first:
             _train_for_nothing(subject, step)
         subject.journal.note("loading", True)
-        if subject.scenario.built_first and not subject.scenario.stepped_first:
-            subject.take_over(fresh)  # copies that an optimizer made of the weights are then of others
         fresh.load_state_dict(state)
         if not subject.scenario.built_first:
             subject.take_over(fresh)

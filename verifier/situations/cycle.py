@@ -16,9 +16,6 @@ SITUATION = Situation(
         "num_steps": 2,
         "new_momentum_after": 0,
         "small_buckets": True,
-        "needs": (
-            "schedules",
-            "float64",
-        ),
+        "needs": ("schedules", "float64"),
     },
 )

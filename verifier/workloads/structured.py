@@ -2,6 +2,7 @@
 
 Where it takes none by name the dict is an ``OrderedDict`` and the tuple a named one: kinds of the same, which who asks
 for the very type does not look into.
+
 Some parameters are reached through the one part of the output only, some through the other. The first and the last
 tensor of the output are in no loss, though they have gradients to give, as hidden states do. In float64.
 """
