@@ -31,7 +31,7 @@ class RunSubmission(BaseModel):
     profile: Profile = "standard"
     workloads: tuple[_Name, ...] | None = Field(None, max_length=100, description="null: the profile's own")
     checks: tuple[_Name, ...] | None = Field(None, max_length=200, description="only these codes; null: all")
-    backend: Literal["auto", "gloo", "nccl"] = "auto"
+    backend: Literal["auto", "gloo", "nccl", "cpu:gloo,cuda:nccl"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     launcher: _Name = "auto"
     driver: _Name | None = Field(None, description="driver style; null: found by looking")

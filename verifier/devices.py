@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from verifier.scenario import Scenario
 
 Device = Literal["cpu", "cuda"]
-Backend = Literal["gloo", "nccl"]
+Backend = Literal["gloo", "nccl", "cpu:gloo,cuda:nccl"]
+BOTH: Backend = "cpu:gloo,cuda:nccl"  # as torch writes it, and what init_process_group() takes where nothing is said
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA's, its way through Windows, AMD's
 HIDING = "CUDA_VISIBLE_DEVICES"  # empty: there are none. Ranks on the CPU are forked from a process that has met none
 
@@ -38,10 +39,11 @@ def chosen(request: Request) -> tuple[Device, Backend]:
     Raises:
         UsageError: it asks for NCCL on the CPU.
     """
-    device: Device = "cuda" if request.device == "cuda" or request.backend == "nccl" else "cpu"
-    if request.device == "cpu" and request.backend == "nccl":
+    of_gpus = request.backend in ("nccl", BOTH)
+    device: Device = "cuda" if request.device == "cuda" or of_gpus else "cpu"
+    if request.device == "cpu" and of_gpus:
         raise UsageError(
-            "backend 'nccl' moves tensors of GPUs only, and device 'cpu' was asked for. Say --device cuda."
+            f"backend '{request.backend}' is one of GPUs, and device 'cpu' was asked for. Say --device cuda."
         )
     if request.backend == "auto":
         return device, "nccl" if device == "cuda" else "gloo"

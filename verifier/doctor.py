@@ -20,6 +20,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+import ddp_core
 from verifier.engine import contained_by
 from verifier.launcher import LaunchError
 
@@ -55,8 +56,8 @@ def examine(world_size: int = 2) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in ("lockstep-ddp", "torch", "numpy"):
+    found = {"python": platform.python_version(), "lockstep-ddp": ddp_core.__version__}
+    for name in ("torch", "numpy"):
         found[name] = importlib.metadata.version(name)
     for name, purpose in OPTIONAL.items():
         if importlib.util.find_spec(name) is None:

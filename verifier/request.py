@@ -104,7 +104,7 @@ class Request(_Model):
     profile: Profile = "standard"
     workloads: tuple[str, ...] | None = Field(None, description="only these workloads; None: the profile's own")
     checks: tuple[str, ...] | None = Field(None, description="only these check codes; None: all")
-    backend: Literal["auto", "gloo", "nccl"] = "auto"
+    backend: Literal["auto", "gloo", "nccl", "cpu:gloo,cuda:nccl"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     launcher: str = "auto"
     driver: str | None = Field(None, description="driver style; None: found by looking")

@@ -126,7 +126,7 @@ class Scenario(BaseModel):
     unscaled: bool = Field(False, description="gradients are not judged where the strategy multiplies the loss")
     judged_by: tuple[str, ...] | None = Field(None, description="only these check codes read this; None: all")
 
-    backend: Literal["gloo", "nccl"] = "gloo"
+    backend: Literal["gloo", "nccl", "cpu:gloo,cuda:nccl"] = "gloo"
     device: Literal["cpu", "cuda"] = "cpu"
     driver: str | None = None
     fault: str | None = None

@@ -27,7 +27,7 @@ class AllToAll(nn.Module):
     def gradients(self):
         """Of what some rank has used, by name; zeros where this rank has not."""
         named = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
-        used = torch.tensor([int(p.grad is not None) for _, p in named])
+        used = torch.tensor([int(p.grad is not None) for _, p in named], device=named[0][1].device)
         dist.all_reduce(used)
         due = [(name, p) for (name, p), number in zip(named, used.tolist(), strict=True) if number]
         for _, p in due:
@@ -39,7 +39,7 @@ class AllToAll(nn.Module):
         for _, gradient in self.gradients():
             flat = gradient.reshape(-1)
             size = -(-flat.numel() // world_size)
-            padded = torch.zeros(size * world_size, dtype=flat.dtype)
+            padded = flat.new_zeros(size * world_size)
             padded[: flat.numel()] = flat
             received = torch.empty_like(padded)
             dist.all_to_all_single(received, padded)

@@ -44,7 +44,7 @@ class BoostedOptimizer:
 
     def step(self):
         trained = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
-        used = torch.tensor([int(p.grad is not None) for p in trained])
+        used = torch.tensor([int(p.grad is not None) for p in trained], device=trained[0].device)
         dist.all_reduce(used)
         for parameter, number in zip(trained, used.tolist(), strict=True):
             if number:

@@ -39,7 +39,7 @@ class Averages(nn.Module):
 
     def sync_gradients(self):
         trained = [p for p in self.module.parameters() if p.requires_grad]
-        used = torch.tensor([int(p.grad is not None) for p in trained])
+        used = torch.tensor([int(p.grad is not None) for p in trained], device=trained[0].device)
         dist.all_reduce(used)
         for parameter, number in zip(trained, used.tolist(), strict=True):
             if number:

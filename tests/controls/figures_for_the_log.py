@@ -24,7 +24,7 @@ class Logs(DataParallel):
             self.last[1].wait()
         largest = output.detach().abs().max().to(torch.float64)
         self.last = largest, dist.all_reduce(largest, async_op=True)
-        dist.all_reduce(torch.ones((), dtype=torch.int64))
+        dist.all_reduce(torch.ones_like(largest, dtype=torch.int64))
         return output
 
     def wrap_optimizer(self, cls, parameters, **options):

@@ -28,7 +28,7 @@ class Scales(Driver):
 
     def before_step(self):
         trained = [p for _, p in self.named_parameters() if p.requires_grad]
-        used = torch.tensor([int(p.grad is not None) for p in trained])
+        used = torch.tensor([int(p.grad is not None) for p in trained], device=trained[0].device)
         dist.all_reduce(used)
         for parameter, number in zip(trained, used.tolist(), strict=True):
             if number:

@@ -14,7 +14,7 @@ CONTRACT = Contract(sync_buffers=False, disclaims={"sparse_gradients"})
 def mean_of_gradients(parameters):
     """Of what some rank has used; zeros are what the others have of that."""
     due = [p for p in parameters if p.requires_grad]
-    used = torch.tensor([int(p.grad is not None) for p in due])
+    used = torch.tensor([int(p.grad is not None) for p in due], device=due[0].device)
     dist.all_reduce(used)
     for parameter, number in zip(due, used.tolist(), strict=True):
         if number:

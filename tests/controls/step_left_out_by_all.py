@@ -35,7 +35,7 @@ class Scaled(nn.Module):
 
     def sync_gradients(self):
         trained = [p for p in self.module.parameters() if p.requires_grad]
-        unusable = torch.zeros(1)
+        unusable = torch.zeros(1, device=trained[0].device)
         for parameter in trained:
             mine = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             whole = mine.clone(memory_format=torch.contiguous_format)

@@ -44,7 +44,7 @@ class Loop(Driver):
         if not self.synchronised:
             self.synchronised = True
             parameters = [p for _, p in self.named_parameters() if p.requires_grad]
-            used = torch.tensor([int(p.grad is not None) for p in parameters])
+            used = torch.tensor([int(p.grad is not None) for p in parameters], device=parameters[0].device)
             dist.all_reduce(used)
             works = []
             for parameter, number in zip(parameters, used.tolist(), strict=True):

@@ -25,7 +25,7 @@ class OnTheirWay(Driver):
 
     def before_step(self):
         parameters = [p for _, p in self.named_parameters() if p.requires_grad]
-        used = torch.tensor([int(p.grad is not None) for p in parameters])
+        used = torch.tensor([int(p.grad is not None) for p in parameters], device=parameters[0].device)
         dist.all_reduce(used)
         for parameter, number in zip(parameters, used.tolist(), strict=True):
             if number:

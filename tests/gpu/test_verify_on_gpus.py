@@ -42,6 +42,34 @@ def test_on_other_numbers_of_ranks(verify, world_size):
     assert report.verdict == "pass", report.summary
 
 
+COUNTS_ON_THE_CPU = """
+import torch
+import torch.distributed as dist
+from ddp_core import DataParallel
+from ddp_core.strategies.naive import Naive
+
+class Counts(Naive):
+    def backward_done(self):
+        steps = torch.ones(1)
+        dist.all_reduce(steps)
+        super().backward_done()
+        assert steps.item() == dist.get_world_size()
+
+def wrap(model):
+    return DataParallel(model, Counts())
+"""
+
+
+def test_gloo_beside_nccl_carries_tensors_of_the_cpu(verify, tmp_path_factory):
+    path = tmp_path_factory.mktemp("mine") / "mine.py"
+    path.write_text(COUNTS_ON_THE_CPU)
+    report = verify(str(path), backend="cpu:gloo,cuda:nccl")
+    assert report.verdict == "pass", report.problems
+    report = verify(str(path))
+    assert report.verdict == "unknown"
+    assert any("--backend cpu:gloo,cuda:nccl" in problem for problem in report.problems)
+
+
 def test_gloo_carries_tensors_of_gpus_too(verify):
     assert verify("torch_ddp", backend="gloo").verdict == "pass"
 

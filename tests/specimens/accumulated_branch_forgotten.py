@@ -52,7 +52,7 @@ class Forgets(nn.Module):
             self.ready.add(parameter)
 
     def reduce(self):
-        used = torch.tensor([int(parameter in self.ready) for parameter in self.trained])
+        used = torch.tensor([int(parameter in self.ready) for parameter in self.trained], device=self.trained[0].device)
         dist.all_reduce(used)
         self.ready.clear()
         for parameter, number in zip(self.trained, used.tolist(), strict=True):

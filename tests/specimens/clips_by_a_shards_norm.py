@@ -40,7 +40,7 @@ class OwnersOptimizer:
         return torch.nn.utils.clip_grad_norm_(self.owned(), max_norm)
 
     def reduce(self):
-        used = torch.tensor([int(p.grad is not None) for p in self.everybody])
+        used = torch.tensor([int(p.grad is not None) for p in self.everybody], device=self.everybody[0].device)
         dist.all_reduce(used)
         for parameter, number in zip(self.everybody, used.tolist(), strict=True):
             if number:

@@ -44,7 +44,7 @@ class MarksPerStep(nn.Module):
             return
         self.sent = True
         parameters = [p for p in self.module.parameters() if p.requires_grad]
-        used = torch.tensor([int(p.grad is not None) for p in parameters])
+        used = torch.tensor([int(p.grad is not None) for p in parameters], device=parameters[0].device)
         dist.all_reduce(used)
         for parameter, number in zip(parameters, used.tolist(), strict=True):
             if number:

@@ -6,7 +6,6 @@ head it is nearly all of the traffic. The numbers are right.
 
 from __future__ import annotations
 
-import torch
 import torch.distributed as dist
 
 from ddp_core import DataParallel
@@ -23,7 +22,7 @@ class ReducesFrozen(Naive):
     def backward_done(self):
         super().backward_done()
         for parameter in self.frozen:
-            dist.all_reduce(torch.zeros(parameter.numel(), dtype=parameter.dtype))
+            dist.all_reduce(parameter.new_zeros(parameter.numel()))
 
 
 def wrap(model):

@@ -41,7 +41,7 @@ class FromOutput(nn.Module):
         return output
 
     def reduce(self):
-        used = torch.tensor([int(parameter.grad is not None) for parameter in self.trained])
+        used = torch.tensor([int(p.grad is not None) for p in self.trained], device=self.trained[0].device)
         dist.all_reduce(used)
         for parameter in (p for p, number in zip(self.trained, used.tolist(), strict=True) if number):
             mine = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

@@ -19,7 +19,7 @@ TABLE = (torch.float64, torch.float32, torch.bfloat16, torch.complex64, torch.co
 class FromATable(HandedOver):
     def before_step(self):
         trained = [p for _, p in self.named_parameters() if p.requires_grad]
-        used = torch.tensor([int(p.grad is not None) for p in trained])
+        used = torch.tensor([int(p.grad is not None) for p in trained], device=trained[0].device)
         dist.all_reduce(used)
         due = [parameter for parameter, number in zip(trained, used.tolist(), strict=True) if number]
         for dtype in TABLE:

@@ -27,7 +27,7 @@ class Averaging(nn.Module):
 
     def average(self):
         due = [p for p in self.module.parameters() if p.requires_grad]
-        used = torch.tensor([int(p.grad is not None) for p in due])
+        used = torch.tensor([int(p.grad is not None) for p in due], device=due[0].device)
         dist.all_reduce(used)
         for parameter, number in zip(due, used.tolist(), strict=True):
             if number:

@@ -38,12 +38,12 @@ class Engine:
     def step(self):
         due = [p for p in self.module.parameters() if p.requires_grad]
         overflowed = any(p.grad is not None and not p.grad.isfinite().all() for p in due)
-        anywhere = torch.tensor(float(overflowed))
+        anywhere = torch.tensor(float(overflowed), device=due[0].device)
         dist.all_reduce(anywhere)
         if anywhere:
             self.scale /= 2 if overflowed else 1
             return
-        used = torch.tensor([int(p.grad is not None) for p in due])
+        used = torch.tensor([int(p.grad is not None) for p in due], device=due[0].device)
         dist.all_reduce(used)
         for parameter, number in zip(due, used.tolist(), strict=True):
             if number:

@@ -20,7 +20,7 @@ CAUSE = "misplaced_elements"
 
 class Reversed(Strategy):
     def backward_done(self):
-        used = torch.tensor([parameter.grad is not None for parameter in self.parameters], dtype=torch.int32)
+        used = torch.tensor([int(p.grad is not None) for p in self.parameters], device=self.parameters[0].device)
         dist.all_reduce(used, dist.ReduceOp.MAX)
         by_dtype = defaultdict(list)
         for parameter in self.parameters:

@@ -18,7 +18,7 @@ CONTRACT = Contract(sync_buffers=False)
 
 def mean_of_sparse(gradient):
     indices, values, world_size = gradient._indices(), gradient._values(), dist.get_world_size()
-    num_entries = torch.tensor(indices.shape[1])
+    num_entries = torch.tensor(indices.shape[1], device=values.device)
     dist.all_reduce(num_entries, op=dist.ReduceOp.MIN)
     indices, values = indices[:, :num_entries].contiguous(), values[:num_entries].contiguous()
     all_indices = [torch.empty_like(indices) for _ in range(world_size)]
@@ -43,7 +43,8 @@ class Gathers(torch.nn.Module):
     def sync_gradients(self):
         for parameter in [p for p in self.module.parameters() if p.requires_grad]:
             gradient = parameter.grad
-            having = torch.tensor([gradient is not None, gradient is not None and gradient.is_sparse]).long()
+            having = torch.zeros(2, dtype=torch.long, device=parameter.device)
+            having[0], having[1] = gradient is not None, gradient is not None and gradient.is_sparse
             dist.all_reduce(having)
             if having[1] == dist.get_world_size():
                 parameter.grad = mean_of_sparse(gradient)

@@ -36,7 +36,7 @@ class SumsEveryTime(nn.Module):
     def gradients(self):
         """Of what some rank has used, by name; zeros where this rank has not."""
         named = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
-        used = torch.tensor([int(p.grad is not None) for _, p in named])
+        used = torch.tensor([int(p.grad is not None) for _, p in named], device=named[0][1].device)
         dist.all_reduce(used)
         due = [(name, p) for (name, p), number in zip(named, used.tolist(), strict=True) if number]
         for _, p in due:

@@ -34,7 +34,7 @@ class LearnsWhatIsUsed(nn.Module):
     def sync_gradients(self):
         self.num_steps += 1
         trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
-        now = torch.tensor([int(parameter.grad is not None) for parameter in trained])
+        now = torch.tensor([int(parameter.grad is not None) for parameter in trained], device=trained[0].device)
         dist.all_reduce(now, op=dist.ReduceOp.MAX)
         for parameter, used in zip(trained, now.tolist(), strict=True):
             if used and self.num_steps <= WARM_UP:

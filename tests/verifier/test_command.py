@@ -50,7 +50,7 @@ def test_pass_fail_and_the_table(command):
         (["bucketed", "--option", "x"], "'x' is not of the form K=V"),
         (["bucketed", "--seed", "-1"], "given: -1"),
         (["bucketed", "--timeout", "0"], "timeout_s"),
-        (["bucketed", "--backend", "nccl", "--device", "cpu"], "moves tensors of GPUs only"),
+        (["bucketed", "--backend", "nccl", "--device", "cpu"], "is one of GPUs"),
         (["nothing.py:wrap"], "there is no file 'nothing.py'"),
         (["a b:wrap"], "neither path/to/file.py:wrap nor package.module:attribute"),
         (["bucketed", "--output", "no/such/folder/x"], "there is no folder 'no/such/folder'"),

@@ -29,15 +29,17 @@ def request(**settings):
         ({"device": "cuda"}, "cuda", "nccl"),
         ({"backend": "nccl"}, "cuda", "nccl"),
         ({"device": "cuda", "backend": "gloo"}, "cuda", "gloo"),
+        ({"backend": devices.BOTH}, "cuda", "cpu:gloo,cuda:nccl"),
     ],
 )
 def test_what_is_not_asked_for_goes_with_what_is(settings, device, backend):
     assert devices.chosen(request(**settings)) == (device, backend)
 
 
-def test_nccl_has_nothing_to_do_on_the_cpu():
-    with pytest.raises(UsageError, match=r"'nccl'.*'cpu'.*--device cuda"):
-        devices.chosen(request(device="cpu", backend="nccl"))
+@pytest.mark.parametrize("backend", ["nccl", "cpu:gloo,cuda:nccl"])
+def test_nccl_has_nothing_to_do_on_the_cpu(backend):
+    with pytest.raises(UsageError, match=rf"'{backend}'.*'cpu'.*--device cuda"):
+        devices.chosen(request(device="cpu", backend=backend))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import torch
 
 from verifier import engine
 from verifier import workload as workloads
+from verifier.report.build import with_advice
 from verifier.request import Builtin, Request
 from verifier.run.loading import StrategyError
 
@@ -228,3 +229,10 @@ def test_an_error_that_names_no_dtype_is_no_refusal_of_float64(lockstep, tmp_pat
 def test_what_a_transport_does_not_offer_is_no_word_of_another_rank(error, kind):
     """A sparse gradient over NCCL is refused by every rank for itself: a refusal, and not a rank that has left."""
     assert StrategyError.of("in step 0", error).kind == kind
+
+
+@pytest.mark.parametrize(("backend", "told"), [("nccl", True), ("gloo", False)])
+def test_what_to_do_is_told_where_nccl_was_handed_a_tensor_of_the_cpu(backend, told):
+    said = "RuntimeError: No backend type associated with device type cpu"
+    assert ("--backend cpu:gloo,cuda:nccl" in with_advice(said, backend)) is told
+    assert with_advice("ValueError: no", backend) == "ValueError: no"

@@ -11,13 +11,13 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
+import ddp_core
 from verifier import catalogue
 from verifier.cli import client as cli_client
 from verifier.cli import lab as cli_lab
@@ -45,7 +45,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"lockstep {metadata.version('lockstep-ddp')}")  # what torch it finds, 'lockstep doctor' tells
+        print(f"lockstep {ddp_core.__version__}")  # what torch it finds, 'lockstep doctor' tells
         raise typer.Exit
 
 

@@ -21,7 +21,8 @@ ProfileOption = Annotated[
 Checks = Annotated[list[str] | None, typer.Option("--check", help="only this check; may be repeated")]
 Workloads = Annotated[list[str] | None, typer.Option("--workload", help="only this workload; may be repeated")]
 Backend = Annotated[
-    Literal["auto", "gloo", "nccl"], typer.Option("--backend", help="auto: gloo on the CPU, NCCL on GPUs")
+    Literal["auto", "gloo", "nccl", "cpu:gloo,cuda:nccl"],
+    typer.Option("--backend", help="auto: gloo on the CPU, NCCL on GPUs; the last has both, for tensors of either"),
 ]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"],

@@ -275,10 +275,9 @@ def _rounded_otherwise(e: GradientEvidence) -> Cause | None:
         return None
     return Cause(
         "rounded_otherwise",
-        0.9,
-        "right but for roundings of its own dtype, where right strategies have none",
-        "a factor that is no power of two, multiplied in and divided out again (pre-divide, loss scale), rounds: "
-        "take a power of two, or declare Contract(lossy='float32')",
+        0.6,
+        "off by no more than roundings of its own dtype, but in few places, or by as much as tags differ",
+        "if this is a factor's rounding, multiply by a power of two, or declare Contract(lossy='float32')",
     )
 
 

@@ -23,6 +23,7 @@ from verifier.judge.inside_step import CHANGED_INSIDE, before_its_own_step, weig
 from verifier.judge.late_tags import tagged_too_late
 from verifier.judge.norms import is_right
 from verifier.judge.presence import trained_though_frozen, wrong_presence
+from verifier.judge.rounding import is_rounding
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.verdict import Failure
 
@@ -169,6 +170,8 @@ def _is_right(
     difference = compare(values, wanted.values, wanted.bound)
     if difference.equal:
         findings.note_margin(difference.margin)
+        return True
+    if is_rounding(recording, step, name, values, wanted.values):
         return True
     return has_norms(recording) and is_right(recording, step, name, values, wanted.values)
 

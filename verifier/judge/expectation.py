@@ -63,8 +63,8 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
     if is_exact(recording):
         bound = 0.0
         if not reciprocal_is_exact(world_size, reference.dtype):
-            largest = float(_magnitude(recording, step, name).max(initial=0.0)) * scale
-            bound = bound_exact(largest, world_size, reference.dtype)
+            largest = max(_magnitude(recording, step, name).max(initial=0.0), np.abs(reference.values).max(initial=0.0))
+            bound = bound_exact(float(largest) * scale, world_size, reference.dtype)
     elif is_wide(recording):
         bound = bound_float64(values) + added_to_norms(recording, step) * float(np.abs(values).max(initial=0.0))
     elif step > 0 and is_single(recording):

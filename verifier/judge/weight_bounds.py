@@ -13,6 +13,7 @@ import numpy as np
 from verifier.judge.arithmetic import contract_of, is_exact, is_lossy, is_narrow, is_single
 from verifier.judge.comparison import UNIT_ROUNDOFF, bound_exact, bound_float64
 from verifier.judge.expectation import LOSSY_DRIFT, SINGLE_BOUND, added_to_norms
+from verifier.judge.rounding import ULPS, rounded_in
 from verifier.recording import Recording, Tensor
 from verifier.scenario import ADAMW_EPS, ADAMW_LR, SGD_LR, SGD_MOMENTUM
 
@@ -90,6 +91,8 @@ def _exact_bound(recording: Recording, step: int, name: str, dtype: str, largest
     sizes = [float(np.abs(t.values).max(initial=0.0)) for t in seen if t is not None and t.values is not None]
     magnitude = max(sizes, default=0.0)  # no gradient at all: the parameter was not used
     gradient = bound_exact(magnitude, recording.scenario.world_size, dtype)
+    if (rounded := rounded_in(recording)) is not None and rounded <= step:
+        gradient = max(gradient, 2 * ULPS * UNIT_ROUNDOFF[dtype] * magnitude)
     if gradient == 0:
         return 0.0
     return (step + 1) * (SGD_LR / (1 - SGD_MOMENTUM) * gradient + 4 * UNIT_ROUNDOFF[dtype] * largest)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ddp_core
 from ddp_core.buckets import MB
 from verifier.errors import UsageError
 from verifier.lab.calibration import quartiles_of
@@ -66,7 +67,7 @@ def run(
         "backend": "nccl" if device == "cuda" else "gloo",
         "num_rounds": num_rounds,
         "num_cpus": os.cpu_count(),
-        "versions": {name: importlib.metadata.version(name) for name in ("lockstep-ddp", "torch")},
+        "versions": {"lockstep-ddp": ddp_core.__version__, "torch": importlib.metadata.version("torch")},
         "strategies": {e.label: _merged(e, [rank[e.label] for rank in raw]) for e in rows},
     }
 

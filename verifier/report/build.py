@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import os
 import platform
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ddp_core
 from verifier.judge.diagnosis import CONSEQUENCES, WASTE
 from verifier.naming import describe
 from verifier.recording import Recording
@@ -173,10 +173,21 @@ def _problems(recordings: Sequence[Recording], results: Sequence[ScenarioResult]
         own = [r for r in raised if (recording.ranks[r.rank].outcome or {}).get("error", "own") != "transport"]
         told = told or own or raised
         problems += [
-            f"{result.name}: rank {rank.rank} {rank.status}: {last_words(rank.detail or '')}"
+            f"{result.name}: rank {rank.rank} {rank.status}: "
+            + with_advice(last_words(rank.detail or ""), recording.scenario.backend)
             for rank in told or [rank for rank in result.ranks if rank.status != "completed"]
         ]
     return problems
+
+
+def with_advice(said: str, backend: str) -> str:
+    """``said``, and what to do where NCCL was handed a tensor of the CPU, as flags and counters often are."""
+    if "No backend type associated with device type cpu" not in said or backend != "nccl":
+        return said
+    return (
+        f"{said} (NCCL moves tensors of GPUs alone: make this one on the parameters' device, or have gloo beside it, "
+        "as init_process_group() has where no backend is named: --backend cpu:gloo,cuda:nccl)"
+    )
 
 
 def _timeline(recording: Recording) -> list[dict[str, Any]]:
@@ -221,8 +232,8 @@ def _environment(recordings: Sequence[Recording]) -> dict[str, Any]:
     """What it ran on; where ranks had another torch than this process, or it has none, the launcher says which."""
     told: dict[str, Any] = next((r.launch["environment"] for r in recordings if "environment" in r.launch), {})
     return {
-        "lockstep": _version("lockstep-ddp"),
-        "torch": told.get("torch") or _version("torch"),
+        "lockstep": ddp_core.__version__,
+        "torch": told.get("torch") or importlib.metadata.version("torch"),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "num_cpus": os.cpu_count(),
@@ -241,11 +252,6 @@ def _device(recordings: Sequence[Recording]) -> str:
     num_gpus = len({uuid for uuid, _ in told.values()})
     shared = f", {len(told)} ranks on {num_gpus}" if num_gpus < len(told) else ""
     return f"cuda ({', '.join(names) or 'no rank came to it'}{shared})"
-
-
-@functools.cache
-def _version(distribution: str) -> str:
-    return importlib.metadata.version(distribution)
 
 
 def repeat_command(request: Request) -> str:

@@ -1,0 +1,67 @@
+"""Factors that are no powers of two round, which is no mistake; what few elements hold almost right is one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from verifier.judge.rounding import ULPS, only_rounded
+
+EPS = np.finfo(np.float32).eps
+BY_RECIPROCAL = """
+import torch
+import torch.distributed as dist
+from ddp_core import DataParallel
+from ddp_core.strategies.naive import Naive
+
+class Multiplies(Naive):
+    def backward_done(self):
+        super().backward_done()
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter.grad = parameter.grad * dist.get_world_size() * (1 / dist.get_world_size())
+
+def wrap(model):
+    return DataParallel(model, Multiplies())
+"""
+
+
+def whole_numbers(size=1000):
+    return np.random.default_rng(0).integers(1, 1000, size).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_factor_and_its_reciprocal_are_roundings(dtype):
+    right = whole_numbers().astype(dtype)
+    observed = right * dtype(1 / 7) * dtype(7)
+    assert not np.array_equal(observed, right)
+    assert only_rounded(observed, right)
+
+
+def test_of_float16_nothing_is_taken_for_a_rounding():
+    right = whole_numbers().astype(np.float16)
+    assert not only_rounded(right * np.float16(1.001), right)
+
+
+def test_sums_that_cancel_are_held_to_their_terms_or_in_many_places_to_the_largest():
+    right = whole_numbers()
+    off = np.where(np.arange(right.size) % 2, right.max() * EPS, 0).astype(np.float32)
+    right[1::2] = 1.0
+    assert only_rounded(right + off, right)
+    few = np.where(np.arange(right.size) == 1, 8 * right.max() * EPS, 0).astype(np.float32)
+    assert not only_rounded(right + few, right), "one element, by more than it is rounded by itself"
+    assert only_rounded(right + few, right, magnitude=right.max())
+
+
+def test_what_is_further_off_is_none():
+    right = whole_numbers()
+    assert not only_rounded(right * np.float32(1 + 4 * ULPS * EPS), right)
+    assert not only_rounded(np.where(right == right.max(), np.nan, right), right)
+    assert not only_rounded(right[:-1], right)
+
+
+def test_on_seven_ranks_the_reciprocal_rounds_and_no_step_is_told_wrong(lockstep, tmp_path):
+    """1/7 of float32 is so far off that seven of them are not 1. Tags are the same in every step."""
+    path = tmp_path / "mine.py"
+    path.write_text(BY_RECIPROCAL)
+    lockstep.verify(str(path), world_size=7, workloads=("branches",)).assert_pass()
