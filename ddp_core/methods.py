@@ -19,6 +19,9 @@ _SOUNDS_LIKE_A_LOOPS = re.compile("sync|reduce|average|grad|backward|finish|wait
 _NO_PART_OF_A_STEP = re.compile("^(_|get_|set_|has_|is_|register_|no_sync|zero_grad|clip_|join)|hook|broadcast")
 
 
+ONE_OF_MANY = ("grad", "gradient", "g", "param", "parameter", "p", "tensor", "bucket")
+
+
 class NotDrivable(TypeError):
     """No style of loop fits what was given, or it asks for what a loop does not know: in whatever situation."""
 
@@ -56,13 +59,22 @@ def that_a_loop_may_call(owner: Any) -> list[str]:
 
 
 def what_it_asks_for(method: Callable[..., Any], model: nn.Module, optimizer: Any) -> Any:
-    """For the one argument of ``method``, by its name: parameters, named or not, the optimizer, or the model."""
+    """For the one argument of ``method``, by its name: parameters, named or not, the optimizer, or the model (or
+    models, of which there is one).
+    """
     (name,) = [*inspect.signature(method).parameters][:1]
     if "param" in name and "named" in name:
         return list(model.named_parameters())
     if "param" in name:
         return list(model.parameters())
+    if name in ("modules", "models"):
+        return [model]
     return optimizer if "optim" in name or name == "opt" else model
+
+
+def is_about_one(method: Callable[..., Any]) -> bool:
+    """Is ``method`` called for each gradient, parameter or bucket, by a hook, and not for all of them by a loop?"""
+    return next(iter(inspect.signature(method).parameters), None) in ONE_OF_MANY
 
 
 class CalledByLoop:

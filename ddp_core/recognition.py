@@ -16,7 +16,7 @@ from torch import nn
 
 from ddp_core import drivers
 from ddp_core.driver import Driver, runs
-from ddp_core.methods import NotDrivable
+from ddp_core.methods import NotDrivable, that_a_loop_may_call
 
 
 def styles() -> dict[str, type[Driver]]:
@@ -75,9 +75,16 @@ def recognise(wrapped: Any, *, left_marks: bool = False) -> type[Driver]:
             "were seen on the model: write a ddp_core.Driver that says what the loop does (docs/driving.md), or return "
             "the model, or what wraps it, or an object with methods that a loop knows "
             f"(styles: {', '.join(styles())})"
+            + _of_its_own(wrapped)
             + ("; a function that is to be called on the model before each step: --driver function" * (wrapped is None))
         )
     return max(fitting, key=lambda driver: driver.specificity)
+
+
+def _of_its_own(wrapped: Any) -> str:
+    """What a ``Driver`` might call: methods of ``wrapped`` that sound as if a loop had to."""
+    found = that_a_loop_may_call(wrapped)
+    return f"; what it has is {', '.join(f'{name}()' for name in found)}" if found else ""
 
 
 def marks(model: nn.Module) -> list[Any]:

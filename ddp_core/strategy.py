@@ -30,6 +30,7 @@ EXPECTED_CLAIMS = {
     "several_models": "a second model of the process under the strategy as well, trained in turns",
     "subgroups": "a process group smaller than the job, where wrap() takes one",
     "structured_outputs": "a model that returns a dict, with a tuple in it, and not a tensor",
+    "several_inputs": "a model that takes several inputs",
     "named_inputs": "a model that is given an input by name",
     "checkpointing": "activation checkpointing, not re-entrant",
     "complex_parameters": "complex parameters",

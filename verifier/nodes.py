@@ -6,8 +6,11 @@ Special here: nodes are told and not there. All ranks run on this machine, and w
 
 from __future__ import annotations
 
+import os
+
 from verifier.scenario import Scenario
 
+MASTER = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # torch's own; by these some ask whether there are ranks
 MEANT = (
     "it is right where all ranks are on one node: look for LOCAL_RANK, LOCAL_WORLD_SIZE, or the devices of a machine, "
     "where RANK, WORLD_SIZE or all ranks are meant"
@@ -34,4 +37,5 @@ def place(scenario: Scenario, rank: int, num_gpus: int | None = None) -> dict[st
         "GROUP_RANK": rank // here,
         "GROUP_WORLD_SIZE": -(-scenario.world_size // here),
     }
-    return {name: str(number) for name, number in numbers.items()}
+    told = {name: str(number) for name, number in numbers.items()}
+    return {**told, **{name: os.environ.get(name, value) for name, value in MASTER.items()}}

@@ -36,7 +36,17 @@ def refusal(recording: Recording) -> str | None:
         return None
     if any(rank.notes.get("loading") for rank in own) and not said.startswith("NotImplementedError"):
         return None  # it has saved, and cannot load what it saved: who does not offer this says so before
+    if any(stopped_by_what_it_loaded(recording, rank) for rank in own):
+        return None
     return said
+
+
+def stopped_by_what_it_loaded(recording: Recording, rank: RankRecording) -> bool:
+    """Did the optimizer raise in its first step after it was loaded, as where a state is another parameter's?"""
+    last, outcome = recording.scenario.resume_after, rank.outcome or {}
+    if last is None or rank.notes.get("loading") is not False or outcome.get("error") != "own":
+        return False
+    return str(outcome.get("when")) == f"in step {last + 1} (step)"
 
 
 def misused_in_flight(rank: RankRecording) -> bool:

@@ -56,6 +56,7 @@ class Scenario(BaseModel):
     betas: tuple[float, float] | None = Field(None, description="of AdamW; None: torch's own")
     eps: float | None = Field(None, gt=0, description="of AdamW; None: torch's own")
     groups: bool = Field(False, description="the optimizer gets two groups of parameters, with options of their own")
+    alike: bool = Field(False, description="and their options are the same, until the second's learning rate changes")
     frozen_too: bool = Field(False, description="the optimizer gets all parameters, those that are frozen as well")
     parameters_once: bool = Field(False, description="the optimizer gets parameters that can be gone through once")
     eval_mode: bool = Field(False, description="the model is trained in evaluation mode")
@@ -71,6 +72,7 @@ class Scenario(BaseModel):
     whole_steps: Steps = Field((), description="steps whose micro-batches a rank takes all at once, as one batch")
     zero_grad: Literal["before_forward", "after_forward"] = "before_forward"
     set_to_none: bool = Field(True, description="how zero_grad() is called")
+    zeros_matter: bool = Field(False, description="not judged where zero_grad() cannot be asked for zeros")
     autocast: bool = Field(False, description="forwards run under torch.autocast in bfloat16")
     clip_norm: float | None = Field(None, gt=0, description="clip_grad_norm_ before the step")
     largest_norm: bool = Field(False, description="and it is clipped by the largest element, norm_type=inf")

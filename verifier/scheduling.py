@@ -15,8 +15,8 @@ FACTOR = 1 / 16  # a power of two: exact arithmetic stays exact; and its inverse
 
 
 def reschedule(optimizer: Any, scenario: Scenario, step: int) -> str | None:
-    """After ``step``, multiply by ``FACTOR``, in every group, what the scenario says. What is returned says why a
-    scheduler could not; None: it could, or there was nothing to do.
+    """After ``step``, multiply by ``FACTOR`` what the scenario says, in every group; where they were ``alike``, in all
+    but the first. What is returned says why a scheduler could not; None: it could, or there was nothing to do.
     """
     option = "lr" if step in scenario.new_lr_after else "momentum"
     if option == "momentum" and step != scenario.new_momentum_after:
@@ -24,7 +24,9 @@ def reschedule(optimizer: Any, scenario: Scenario, step: int) -> str | None:
     groups = getattr(optimizer, "param_groups", None)
     if not isinstance(groups, list) or not groups or not all(_has(group, option) for group in groups):
         return f"not all groups of the optimizer, if it has any, show a {option} that a scheduler could change"
-    for group in groups:
+    if scenario.alike and len(groups) < 2:
+        return "the optimizer shows a single group, where it was given two"
+    for group in groups[1:] if scenario.alike else groups:
         group[option] *= FACTOR
     return None
 

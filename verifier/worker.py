@@ -169,7 +169,7 @@ class Subject:
             raise StrategyError.of("while the optimizer was made", error) from error
         asked = grouping.was_asked(self.optimizer, cls, given)
         own = self.brought.holds(self.optimizer) or (update_rule.makes_its_own(driver) and not asked)
-        grouping.tell(self.journal, scenario, self.optimizer, own=own)
+        grouping.tell(self.journal, scenario, driver, self.optimizer, own=own)
         update_rule.tell_at_start(self, cls)
 
     def _step(self, step: int) -> None:

@@ -6,6 +6,7 @@ The style of DeepSpeed and its like. The engine is given the optimizer where it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -34,12 +35,10 @@ class EngineDriver(Driver):
     def backward(self, loss: torch.Tensor) -> None:
         self.wrapped.backward(loss)
 
-    def zero_grad(self, optimizer: torch.optim.Optimizer, *, set_to_none: bool = True) -> None:
+    def own_zero_grad(self, optimizer: torch.optim.Optimizer) -> Callable[..., Any]:
         own = getattr(self.wrapped, "zero_grad", None)
-        if callable(own) and getattr(own, "__func__", None) is not nn.Module.zero_grad:
-            own()
-        else:
-            super().zero_grad(optimizer, set_to_none=set_to_none)
+        of_its_own = callable(own) and getattr(own, "__func__", None) is not nn.Module.zero_grad
+        return own if of_its_own and own is not None else super().own_zero_grad(optimizer)
 
     @property
     def can_clip(self) -> bool:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ddp_core.driver import Driver, runs
-from ddp_core.methods import CalledByLoop, backward_through, first_of
+from ddp_core.methods import CalledByLoop, backward_through, first_of, takes
 
 NAME = "sync_gradients"
 VERBS = ("sync", "synchronize", "average", "all_reduce", "allreduce", "reduce")
@@ -27,11 +27,11 @@ class ExplicitDriver(Driver):
 
     def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
         super().__init__(wrapped, model)
-        self._synchronize = CalledByLoop(self.wrapped, _method_of(self.wrapped) or NAME)
+        self._synchronize = CalledByLoop(self.wrapped, method_of(self.wrapped) or NAME)
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        return _method_of(wrapped) is not None
+        return method_of(wrapped) is not None and not steps_by_itself(wrapped)
 
     def backward(self, loss: torch.Tensor) -> None:
         backward_through(self.wrapped, loss)
@@ -40,8 +40,13 @@ class ExplicitDriver(Driver):
         self._synchronize()
 
 
-def _method_of(wrapped: Any) -> str | None:
+def method_of(wrapped: Any) -> str | None:
     return first_of(wrapped, (NAME, *OTHER_NAMES, *(() if runs(wrapped) else VERBS)))
+
+
+def steps_by_itself(wrapped: Any) -> bool:
+    """Does it stand beside the model as an optimizer does, with ``step()`` and ``zero_grad()``?"""
+    return not runs(wrapped) and all(takes(getattr(wrapped, name, None), 0) for name in ("step", "zero_grad"))
 
 
 DRIVER = ExplicitDriver

@@ -24,6 +24,7 @@ OTHER_NAMES = (
     "wait_for_grads",
     "finalize_gradients",
     "finalize_grads",
+    "finalize_backward",
 )
 
 

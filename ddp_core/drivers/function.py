@@ -12,12 +12,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
-from ddp_core.arguments import filled, known_names
+from ddp_core.arguments import filled, known_names, missing
 from ddp_core.driver import Driver
 from ddp_core.drivers import explicit
 from ddp_core.methods import takes, what_it_asks_for
+
+SIZE = "size"  # torch's tutorial calls the world size that; as an option of a wrapper's it may be a bucket's
 
 
 class FunctionDriver(Driver):
@@ -28,16 +31,18 @@ class FunctionDriver(Driver):
 
     def __init__(self, wrapped: Callable[..., Any], model: nn.Module, **options: Any) -> None:
         super().__init__(model, model)
-        self._function, self._options = wrapped, filled(wrapped, options, model, None)
+        asked = {SIZE: dist.get_world_size()} if SIZE in missing(wrapped, options) else {}
+        self._function, self._options = wrapped, filled(wrapped, asked | options, model, None)
 
     @classmethod
-    def fits(cls, wrapped: Any) -> bool:
-        """A function of one of the names, for one argument, or for others beside it that are known by their names.
-
-        What ``wrap(model)`` returned never is.
+    def fits(cls, wrapped: Any, **options: Any) -> bool:
+        """A function of one of the names, for one argument, or for others beside it that are among ``options``, or
+        known by their names. What ``wrap(model)`` returned never is.
         """
-        known = getattr(wrapped, "__name__", None) in (explicit.NAME, *explicit.OTHER_NAMES)
-        return known and inspect.isfunction(wrapped) and takes(wrapped, 1, **dict.fromkeys(known_names(wrapped)))
+        if getattr(wrapped, "__name__", None) not in (explicit.NAME, *explicit.OTHER_NAMES):
+            return False
+        known = [name for name in missing(wrapped, options) if name == SIZE or name in known_names(wrapped)]
+        return inspect.isfunction(wrapped) and takes(wrapped, 1, **dict.fromkeys(known), **options)
 
     def start_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepped = optimizer

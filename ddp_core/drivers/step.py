@@ -1,7 +1,9 @@
 """Step style: the wrapper has its own optimizer and a ``step()``, which the loop calls in the place of the optimizer's.
 
 An engine whose backward is the loss's own. The optimizer inside is what tells it from wrappers whose ``step()`` counts,
-or averages weights now and then: those are not called, for nobody knows when they want to be.
+or averages weights now and then: those are not called, for nobody knows when they want to be. What stands beside the
+model, and has ``zero_grad()`` as well, is an optimizer, of whatever class; its ``sync_gradients()``, if it has one of
+that or a like name, is called before it steps.
 """
 
 from __future__ import annotations
@@ -11,17 +13,23 @@ from typing import Any
 import torch
 from torch import nn
 
+from ddp_core.drivers import explicit
 from ddp_core.drivers.engine import EngineDriver
-from ddp_core.methods import takes
+from ddp_core.methods import CalledByLoop, takes
 
 
 class StepDriver(EngineDriver):
     style = "step"
     specificity = 6
 
+    def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
+        super().__init__(wrapped, model)
+        name = explicit.method_of(self.wrapped) if _synchronizes(self.wrapped) else None
+        self._synchronize = None if name is None else CalledByLoop(self.wrapped, name)
+
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        return takes(getattr(wrapped, "step", None), 0) and _held(wrapped) is not None
+        return takes(getattr(wrapped, "step", None), 0) and (_held(wrapped) is not None or _synchronizes(wrapped))
 
     def make_optimizer(
         self, cls: type[torch.optim.Optimizer], parameters: list[nn.Parameter], **options: Any
@@ -32,6 +40,14 @@ class StepDriver(EngineDriver):
 
     def backward(self, loss: torch.Tensor) -> None:
         loss.backward()
+
+    def before_step(self) -> None:
+        if self._synchronize is not None:
+            self._synchronize()
+
+
+def _synchronizes(wrapped: Any) -> bool:
+    return explicit.steps_by_itself(wrapped) and explicit.method_of(wrapped) is not None
 
 
 def _held(wrapped: Any) -> torch.optim.Optimizer | None:

@@ -14,7 +14,7 @@ from torch import nn
 
 from ddp_core.driver import Driver, runs
 from ddp_core.drivers import explicit
-from ddp_core.methods import first_of, takes, what_it_asks_for
+from ddp_core.methods import first_of, is_about_one, takes, what_it_asks_for
 
 BROADCASTS = (
     "broadcast_parameters",
@@ -70,7 +70,10 @@ class SynchronizerDriver(Driver):
 
 
 def _synchronizing(wrapped: Any, num_arguments: int) -> str | None:
-    return first_of(wrapped, (explicit.NAME, *explicit.OTHER_NAMES), num_arguments)
+    names = (
+        name for name in (explicit.NAME, *explicit.OTHER_NAMES) if takes(getattr(wrapped, name, None), num_arguments)
+    )
+    return next((name for name in names if not is_about_one(getattr(wrapped, name))), None)
 
 
 def _broadcasting(wrapped: Any) -> str | None:

@@ -6,8 +6,8 @@ to another under a tag is received as the n-th, in dtype and size; and where gra
 reduction holds the same elements of the same parameters at the same offsets on every rank, by *name*.
 
 Catches: buckets filled in the order in which gradients arrive; parameters skipped on the ranks that did not use
-them; a collective too few or too many on one rank, also where the others then hang; mismatched dtypes, which gloo
-reinterprets without a word.
+them, where the next is of another size (between equals LS201 finds whose gradients were added up); a collective too
+few or too many on one rank, also where the others then hang; mismatched dtypes, which gloo reinterprets without a word.
 
 Blind to: order between different groups; payloads that do not hold plain gradients (compressed, or encoded); what a
 rank that raised or died would have done next; and what goes from rank to rank by other ways than torch.distributed's

@@ -20,15 +20,18 @@ Remedy: save model and optimizer; load both on every rank, after wrapping.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from verifier.check import Findings, check
 from verifier.judge.agreement import compare_across_ranks
 from verifier.judge.alone import standard
 from verifier.judge.arithmetic import contract_of, is_lossy, own_steps
 from verifier.judge.diagnosis import SEEN_ONLY
 from verifier.judge.evaluated import compare_outputs
+from verifier.judge.out_of_sight import bounds_weights
 from verifier.judge.updates import compare_weights, not_judged
 from verifier.recording import Recording
-from verifier.refusal import last_words
+from verifier.refusal import last_words, stopped_by_what_it_loaded
 from verifier.verdict import Failure
 
 
@@ -42,6 +45,8 @@ def resume(recording: Recording) -> Findings:
         return Findings(not_claimed="what a lower learning rate changes is less than what may be lost on the wire")
     if not_loaded := _not_loaded(recording):
         return Findings(comparisons=len(not_loaded), failures=not_loaded)
+    if not bounds_weights(recording):
+        return Findings(not_claimed="in narrow dtypes weights differ by roundings that are not bounded here")
     if not _right_before(recording, first):
         return Findings(blocked="the weights were wrong before the run was resumed: see LS201 and LS202")
     if recording.scenario.evaluate_after:
@@ -91,9 +96,10 @@ def _right_before(recording: Recording, last: int) -> bool:
     on their way.
     """
     failures = compare_weights(recording, range(last + 1)).failures
-    wrong = {failure.rank for failure in failures}
     late = contract_of(recording).get("sharded") and {failure.step for failure in failures} == {last}
-    return not failures or bool(late and (len(wrong) < recording.scenario.world_size or _saved_under_way(recording)))
+    wrong = Counter(failure.parameter for failure in failures)
+    somewhere = all(number < recording.scenario.world_size for number in wrong.values())  # at its owner's
+    return not failures or bool(late and (somewhere or _saved_under_way(recording)))
 
 
 def _saved_under_way(recording: Recording) -> bool:
@@ -102,8 +108,9 @@ def _saved_under_way(recording: Recording) -> bool:
 
 
 def _not_loaded(recording: Recording) -> list[Failure]:
-    """Ranks that had saved, and raised when they loaded that."""
+    """Ranks that had saved, and raised when they loaded that, or in the optimizer's next step."""
     own = [r for r in recording.ranks if r.notes.get("loading") and (r.outcome or {}).get("error") == "own"]
+    later = [rank for rank in recording.ranks if stopped_by_what_it_loaded(recording, rank)]
     return [
         Failure(
             scenario=recording.scenario.name,
@@ -111,11 +118,12 @@ def _not_loaded(recording: Recording) -> list[Failure]:
             rank=rank.rank,
             cause="not_loaded",
             confidence=0.9,
-            explanation=f"rank {rank.rank} has saved its state, and a fresh replica cannot load that: "
+            explanation=f"rank {rank.rank} has saved its state, and a fresh replica cannot "
+            f"{'take a step with that' if rank in later else 'load that'}: "
             f"{last_words(str((rank.outcome or {}).get('detail')))}",
             hint="let load_state_dict() take what state_dict() returns; who does not offer it: raise in state_dict()",
         )
-        for rank in own
+        for rank in own + later
     ]
 
 

@@ -262,7 +262,8 @@ def _another_parameter(e: GradientEvidence) -> Cause | None:
         "another_parameters_gradient",
         1.0 if e.contains else 0.95,
         f"different parameters were added up: {contains}",
-        "fix on every rank, before backward, which gradients share a bucket and in which order; never by arrival",
+        "who has no gradient of a parameter sends zeros in its place, and does not leave it out; fix on every rank, "
+        "before backward, which gradients share a bucket and in which order; never by arrival",
     )
 
 

@@ -21,11 +21,13 @@ ULPS = 16  # in the last place: W terms scaled and added up, and the hundred pro
 MANY = 0.1  # of the elements
 
 
-def only_rounded(observed: np.ndarray, expected: np.ndarray, magnitude: np.ndarray | float = 0.0) -> bool:
+def only_rounded(
+    observed: np.ndarray, expected: np.ndarray, magnitude: np.ndarray | float = 0.0, largest: float = 0.0
+) -> bool:
     """Is ``observed`` what is ``expected``, of its shape, but for roundings of its dtype?
 
     ``ULPS`` of each element, or of the ``magnitude`` (one, or one for each) of the terms that it is a sum of; where
-    many elements are off, of the largest.
+    many elements are off, of the largest, which may be known to be ``largest``.
     """
     if observed.shape != expected.shape or str(observed.dtype) not in (*SINGLE, *WIDE):
         return False
@@ -36,7 +38,7 @@ def only_rounded(observed: np.ndarray, expected: np.ndarray, magnitude: np.ndarr
     if (error <= bound * size).all():
         return True
     many = np.count_nonzero(error) >= MANY * np.count_nonzero(expected)
-    return bool(many and error.max() <= bound * size.max())
+    return bool(many and error.max() <= bound * max(largest, size.max(initial=0.0)))
 
 
 def is_rounding(recording: Recording, step: int, name: str, observed: np.ndarray, expected: np.ndarray) -> bool:
@@ -48,7 +50,16 @@ def is_rounding(recording: Recording, step: int, name: str, observed: np.ndarray
     if recording.scenario.tagged and not np.abs(observed - expected).max(initial=0.0) < _half_a_tag(expected):
         return False
     local = [np.abs(gradient) for gradient in local_gradients(recording, step, name).values()]
-    return only_rounded(observed, expected, np.mean(local, axis=0) if local else 0.0)
+    if local:
+        return only_rounded(observed, expected, np.mean(local, axis=0))
+    return only_rounded(observed, expected, largest=_largest(recording, step))
+
+
+def _largest(recording: Recording, step: int) -> float:
+    """Of all gradients of ``step``: what ranks' own may have been, which are not kept, and may cancel to nothing."""
+    assert recording.reference is not None
+    gradients = [tensor.values for tensor in recording.reference.named("gradient", step).values()]
+    return max((float(np.abs(g).max(initial=0.0)) for g in gradients if g is not None), default=0.0)
 
 
 def rounded_in(recording: Recording) -> int | None:

@@ -64,7 +64,8 @@ def _why_it_rests(rank: RankRecording, step: int, name: str, gradient: Tensor) -
     return (
         "not_stepped",
         f"the weights of {name} did not move in step {step}",
-        "hand the optimizer the parameters that are trained, and step on every rank",
+        "hand the optimizer the parameters that are trained, and step on every rank, or send the new weights to those "
+        "that do not",
         0.9,
     )
 
@@ -199,8 +200,7 @@ def _explain_factor(scenario: Scenario, step: int, name: str, factor: float) -> 
     of_size = told_by_the_world_size(factor, scenario.world_size)
     return (
         "update_scaled",
-        f"the gradient of {name} was right in step {step}, and its weights moved {factor:.3g} times as far as they "
-        f"should{of_size}",
+        f"in step {step} the weights of {name} moved {factor:.3g} times as far as the single process's{of_size}",
         "hand the optimizer the learning rate that the loop asks for; scale or clip no gradient inside step()",
         0.9 if of_size else 0.6,
     )

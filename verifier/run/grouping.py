@@ -16,6 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ddp_core.driver import Driver
+from ddp_core.methods import takes
 from verifier.journal import Journal
 from verifier.run.update_rule import makes_its_own
 from verifier.scenario import DECAY, SGD_MOMENTUM, SLOWER, Scenario
@@ -25,9 +26,14 @@ BEYOND = frozenset({"betas", "eps"})  # what not every optimizer takes that a st
 
 
 def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> list[Any]:
-    """The parameters; or, where the scenario says so, two groups: biases are slower, and do not decay."""
+    """The parameters; or, where the scenario says so, two groups: biases are slower, and do not decay. Or groups that
+    are ``alike``, one of each half of the model.
+    """
     if not scenario.groups:
         return [parameter for _, parameter in named]
+    if scenario.alike:  # the rate is said of each, as most scripts do that have a schedule for each
+        halves = named[: len(named) // 2], named[len(named) // 2 :]
+        return [{"params": [parameter for _, parameter in half], "lr": scenario.lr} for half in halves]
     shorter = {"momentum": SGD_MOMENTUM / 4} if scenario.optimizer == "sgd" else {}
     rest = [parameter for name, parameter in named if name.endswith("bias")]
     decaying = [parameter for name, parameter in named if not name.endswith("bias")]
@@ -84,7 +90,11 @@ def was_asked(optimizer: Any, cls: Any, named: Sequence[tuple[str, nn.Parameter]
     return all(id(parameter) in asked for group in optimizer.param_groups for parameter in group["params"])
 
 
-def tell(journal: Journal, scenario: Scenario, optimizer: Any, *, own: bool) -> None:
-    """Note that ``optimizer`` was not asked for groups, where it is the strategy's ``own`` and has none to show."""
+def tell(journal: Journal, scenario: Scenario, driver: Driver, optimizer: Any, *, own: bool) -> None:
+    """Note that ``optimizer`` was not asked for groups, where it is the strategy's ``own`` and has none to show; or
+    that it cannot be asked for gradients of zeros, where these are another thing than None.
+    """
     if scenario.groups and own and len(getattr(optimizer, "param_groups", ())) < 2:
         journal.note("not_claimed", OWN)
+    if scenario.zeros_matter and not takes(driver.own_zero_grad(optimizer), 0, set_to_none=False):
+        journal.note("not_claimed", "zero_grad() takes no set_to_none")

@@ -26,6 +26,7 @@ import torch
 
 from ddp_core.arguments import takes_group
 from ddp_core.driver import Driver
+from ddp_core.drivers.function import FunctionDriver
 from ddp_core.methods import NotDrivable
 from ddp_core.recognition import styles
 from ddp_core.strategy import Contract
@@ -161,6 +162,8 @@ def load_strategy(
             options.setdefault("first_bucket_cap_mb", bucket_cap_mb / 2)
     contract = _contract(module, target, options)
     kinds = [kind for kind in styles().values() if kind.is_no_wrapper]
+    if style is None and FunctionDriver.fits(target, **options):
+        style = FunctionDriver.style
     kind = next((kind for kind in kinds if kind.style == style or (style is None and kind.fits(target))), None)
     if kind is None and inspect.isclass(target) and issubclass(target, torch.optim.Optimizer):
         raise StrategyError("on import", AN_OPTIMIZER.format(name=attribute))

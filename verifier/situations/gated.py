@@ -8,4 +8,8 @@ from __future__ import annotations
 
 from verifier.situation import Situation
 
-SITUATION = Situation(since="standard", workload="gated", fields={"num_steps": 2, "small_buckets": True})
+SITUATION = Situation(
+    since="standard",
+    workload="gated",
+    fields={"num_steps": 2, "small_buckets": True, "needs": ("several_inputs",)},
+)

@@ -13,7 +13,7 @@ SITUATION = Situation(
     order=65,
     workload="routed",
     fields={
-        "num_steps": 2,
+        "num_steps": 3,
         "num_micro_batches": 2,
         "small_buckets": True,
         "needs": ("unused_parameters", "accumulation", "float64"),

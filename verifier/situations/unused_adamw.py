@@ -12,7 +12,7 @@ SITUATION = Situation(
     since="standard",
     workload="routed",
     fields={
-        "num_steps": 5,
+        "num_steps": 6,
         "optimizer": "adamw",
         "small_buckets": True,
         "needs": ("unused_parameters", "float64"),

@@ -7,7 +7,7 @@ the first steps misses it.
 a mask token and another head, on which wrappers hang what is done once a backward. ``gated`` runs everywhere and counts
 for some samples alone, as experts that are weighed do: on the other ranks its gradient is zeros, and not None. In exact
 arithmetic, in float64: the single process, which sees all samples, uses all branches that any rank does, and its
-gradient of ``never`` is None.
+gradient of ``never`` is None. One situation has a single step of it in float32.
 
 With several micro-batches, what the last one uses the others do not, and the reverse: who looks in the backward that
 synchronises for what there is to synchronise misses it.
@@ -49,13 +49,17 @@ class Routed(Workload):
     exact = True
 
     def model(self, rank: int | None) -> nn.Module:
-        return RoutedModel().double()
+        return RoutedModel().to(self.dtype)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float32 if self.scenario.situation == "unused_float32" else torch.float64
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step
-        inputs = torch.randint(-2, 3, (rows, 6), generator=generator).double()
+        inputs = torch.randint(-2, 3, (rows, 6), generator=generator).to(self.dtype)
         rank, micro = self._whose(rows)
-        targets = torch.randint(-2, 3, (rows, 3), generator=generator).double()
+        targets = torch.randint(-2, 3, (rows, 3), generator=generator).to(self.dtype)
         if self.scenario.num_micro_batches == 1:
             return inputs, (rank + step) % (3 if step >= self._first_use else 2), targets
         last = micro == self.scenario.num_micro_batches - 1

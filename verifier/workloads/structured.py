@@ -4,7 +4,8 @@ Where it takes none by name the dict is an ``OrderedDict`` and the tuple a named
 for the very type does not look into.
 
 Some parameters are reached through the one part of the output only, some through the other. The first and the last
-tensor of the output are in no loss, though they have gradients to give, as hidden states do. In float64.
+tensor of the output are in no loss, though they have gradients to give, as hidden states do. A hook of the model's own
+halves its input, which is passed by where ``model.forward`` is called and not the model. In float64.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ class Parts(NamedTuple):
     side: torch.Tensor
 
 
+def _halved(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    return (inputs[0] / 2, *inputs[1:])
+
+
 class StructuredModel(nn.Module):
     def __init__(self, *, plain: bool) -> None:
         super().__init__()
@@ -31,6 +36,7 @@ class StructuredModel(nn.Module):
         self.inlet = nn.Linear(6, 8)
         self.head = nn.Linear(8, 3)
         self.side = nn.Linear(8, 3)
+        self.register_forward_pre_hook(_halved)
 
     def forward(self, x: torch.Tensor, *, gain: torch.Tensor | None = None) -> dict[str, Any]:
         hidden = torch.tanh(self.inlet(x))

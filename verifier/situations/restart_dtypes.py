@@ -1,0 +1,23 @@
+"""Restart with several dtypes: layers of the same shape, in float32, float64 and float32 again, saved and loaded.
+
+Who keeps a buffer for each dtype has parameters in another order than the model, and must not save states by the one
+order and load them by the other.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="layers",
+    fields={
+        "num_steps": 5,
+        "optimizer": "adamw",
+        "resume_after": 2,
+        "built_first": True,
+        "small_buckets": True,
+        "needs": ("state_dict", "broadcasts_at_start", "mixed_dtypes"),
+        "judged_by": ("LS202", "LS504"),
+    },
+)

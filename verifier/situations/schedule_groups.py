@@ -1,0 +1,26 @@
+"""Schedule of groups: two groups begin with the same options, and then the learning rate of one of them falls.
+
+As where one half of a model is warmed up, or thawed, on its own. What merges groups that are alike, or takes over the
+rate of the first for all, goes on with a rate that is not theirs. Each group says its rate itself. The optimizer gets
+frozen parameters as well, as from ``model.parameters()``: they have no gradient, and do not decay. Not tried where an
+optimizer shows a single group.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="saved",
+    fields={
+        "num_steps": 2,
+        "weight_decay": 0.5,
+        "groups": True,
+        "frozen_too": True,
+        "alike": True,
+        "new_lr_after": (0,),
+        "small_buckets": True,
+        "needs": ("schedules", "parameter_groups", "odd_parameters", "float64"),
+    },
+)

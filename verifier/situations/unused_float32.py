@@ -1,0 +1,15 @@
+"""Unused parameters in float32: as ``unused``, for those who refuse float64. The first of two steps is judged, which is
+exact; the second is there for those who say no more than then that they have missed something.
+
+They would not be asked otherwise what they do about a parameter that a rank, or no rank, has used.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="routed",
+    fields={"num_steps": 2, "keep_steps": 1, "small_buckets": True, "needs": ("unused_parameters",)},
+)
