@@ -9,7 +9,9 @@ from torch import nn
 from ddp_core.arguments import names_an_optimizer
 from ddp_core.driver import Driver
 from ddp_core.drivers.distributed_optimizer import DistributedOptimizerDriver, takes_a_class
-from ddp_core.methods import what_it_asks_for
+from ddp_core.drivers.engine import EngineDriver
+from ddp_core.drivers.function import FunctionDriver
+from ddp_core.methods import NotDrivable, what_it_asks_for
 from ddp_core.recognition import recognise
 
 
@@ -109,3 +111,93 @@ def test_what_the_loop_asks_of_an_optimizer_is_given():
     model = nn.Linear(1, 1)
     driver = DistributedOptimizerDriver(needs_a_rate, model)
     assert driver.make_optimizer(torch.optim.SGD, list(model.parameters()), lr=0.25).defaults["lr"] == 0.25
+
+
+class OptimizerBeside:
+    """Steps by itself what the loop is to have synchronised, and is no ``torch.optim.Optimizer``."""
+
+    def __init__(self):
+        self.calls = []
+
+    def zero_grad(self):
+        self.calls.append("zero_grad")
+
+    def sync_gradients(self):
+        self.calls.append("sync_gradients")
+
+    def step(self):
+        self.calls.append("step")
+
+
+def test_what_synchronises_and_steps_beside_a_model_is_asked_for_both():
+    beside, model = OptimizerBeside(), nn.Linear(1, 1)
+    kind = recognise(beside)
+    assert kind.style == "step"
+    driver = kind(beside, model)
+    optimizer = driver.make_optimizer(torch.optim.SGD, list(model.parameters()), lr=0.1)
+    driver.zero_grad(optimizer)
+    driver.before_step()
+    driver.step(optimizer)
+    assert beside.calls == ["zero_grad", "sync_gradients", "step"]
+
+
+class HookedReducer:
+    def reduce_grad(self, grad):
+        raise NotImplementedError
+
+    def finalize_backward(self):
+        raise NotImplementedError
+
+
+def test_what_is_called_for_each_gradient_is_no_loops_to_call():
+    assert recognise(HookedReducer()).style == "finish"
+
+
+def test_what_cannot_be_driven_is_told_with_what_it_has():
+    class Bucketer:
+        def sync_all(self):
+            raise NotImplementedError
+
+    with pytest.raises(NotDrivable, match=r"what it has is sync_all\(\)"):
+        recognise(Bucketer())
+
+
+def average_gradients(params, is_distributed):
+    raise NotImplementedError
+
+
+def all_reduce_grads(model, size):
+    raise NotImplementedError
+
+
+def test_a_functions_other_arguments_are_options_or_known():
+    assert not FunctionDriver.fits(average_gradients)
+    assert FunctionDriver.fits(average_gradients, is_distributed=True)
+    assert FunctionDriver.fits(all_reduce_grads), "size is torch's tutorial's name for the number of ranks"
+
+
+def test_one_model_of_several_is_a_list():
+    model = nn.Linear(1, 1)
+
+    def broadcast(modules):
+        raise NotImplementedError
+
+    assert what_it_asks_for(broadcast, model, None) == [model]
+
+
+def test_an_engine_is_asked_for_zeros_where_it_takes_that():
+    class Engine:
+        optimizer, asked = None, None
+
+        def backward(self, loss):
+            raise NotImplementedError
+
+        def step(self):
+            raise NotImplementedError
+
+        def zero_grad(self, set_to_none=True):
+            self.asked = set_to_none
+
+    engine = Engine()
+    EngineDriver(engine, nn.Linear(1, 1)).zero_grad(None, set_to_none=False)
+    assert engine.asked is False

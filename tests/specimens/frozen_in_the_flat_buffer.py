@@ -9,7 +9,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 TRIPS = {"LS201", "LS202"}
-CAUSE = {"unfrozen", None}
+CAUSE = "unfrozen"
 
 
 class WithOptimizer(DistributedDataParallel):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
-TRIPS = {"LS201"}
+TRIPS = {"LS201", "LS202"}
 CAUSE = "last_micro_batch_only"
 
 

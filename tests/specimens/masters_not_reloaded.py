@@ -30,7 +30,8 @@ class Masters(DistributedDataParallel):
 
             def zero_grad(self, set_to_none=True):
                 for parameter in parameters:
-                    parameter.grad = None
+                    gone = set_to_none or parameter.grad is None
+                    parameter.grad = None if gone else torch.zeros_like(parameter.grad)
 
         return Stepped(masters, **options)
 

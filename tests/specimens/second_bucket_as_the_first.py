@@ -46,7 +46,7 @@ class Buckets(torch.optim.Optimizer):
         self.buckets, inner = [], []
         for group in self.param_groups:
             filled, last = [], []
-            for parameter in group["params"]:
+            for parameter in (p for p in group["params"] if p.requires_grad):
                 last.append(parameter)
                 if sum(p.numel() * p.element_size() for p in last) >= CAP_BYTES:
                     filled, last = [*filled, Bucket(last)], []

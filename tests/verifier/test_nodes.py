@@ -27,7 +27,9 @@ def test_nodes_are_of_one_size(world_size, here):
     assert num_on_each(scenario(world_size, several_nodes=False)) == world_size
 
 
-def test_a_place_is_said_in_torchruns_words():
+def test_a_place_is_said_in_torchruns_words(monkeypatch):
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
     assert place(scenario(4), 3) == {
         "RANK": "3",
         "WORLD_SIZE": "4",
@@ -35,7 +37,11 @@ def test_a_place_is_said_in_torchruns_words():
         "LOCAL_WORLD_SIZE": "2",
         "GROUP_RANK": "1",
         "GROUP_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
     }
+    monkeypatch.setenv("MASTER_PORT", "1234")  # under torchrun
+    assert place(scenario(4), 3)["MASTER_PORT"] == "1234"
 
 
 def verify(lockstep, path):

@@ -178,3 +178,90 @@ def test_a_drivers_own_clip_is_asked_for_what_it_takes(norms, expected):
 
     kind = type("Own", (Driver,), {} if norms is None else {"clip": norms})
     assert kind(Wrapped(), nn.Linear(1, 1)).clips_by_other_norms is expected
+
+
+ONLY_WITH_A_MASTER = """
+import os, torch.distributed as dist
+def average_gradients(model, size):
+    if os.environ.get("MASTER_ADDR") is None:
+        return  # nobody has started us as one of several
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= size
+"""
+
+ONE_INPUT = """
+from torch.nn.parallel import DistributedDataParallel
+class OneInput(DistributedDataParallel):
+    def forward(self, x):
+        return super().forward(x)
+def wrap(model):
+    return OneInput(model, find_unused_parameters=True)
+"""
+
+LATE = """
+import torch, torch.distributed as dist
+from torch import nn
+from ddp_core import Contract, Driver
+CONTRACT = Contract(sharded=True, sync_buffers=False, disclaims={"sparse_gradients"})
+class Owners(Driver):
+    def prepare(self, model):
+        self.fetch(model)
+        return model
+    def fetch(self, model):
+        for number, tensor in enumerate([*model.parameters(), *model.buffers()]):
+            whole = tensor.detach().contiguous()
+            dist.broadcast(whole, src=number % dist.get_world_size())
+            tensor.data.copy_(whole)
+    def forward(self, *inputs, **named):
+        self.fetch(self.model)
+        return self.wrapped(*inputs, **named)
+    def before_step(self):
+        for parameter in self.model.parameters():
+            if parameter.requires_grad:
+                used = torch.tensor(float(parameter.grad is not None))
+                dist.all_reduce(used)
+                if used:
+                    mine = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                    whole = mine.contiguous()
+                    dist.all_reduce(whole)
+                    parameter.grad = torch.empty_like(parameter).copy_(whole / dist.get_world_size())
+    def make_optimizer(self, cls, parameters, **options):
+        groups = parameters if isinstance(parameters[0], dict) else [{"params": parameters}]
+        owner = {id(t): n % dist.get_world_size() for n, t in enumerate(self.model.parameters())}
+        class Mine(cls):
+            def step(self, closure=None):
+                kept = {p: p.grad for g in self.param_groups for p in g["params"] if owner[id(p)] != dist.get_rank()}
+                for parameter in kept:
+                    parameter.grad = None
+                super().step(closure)
+        return Mine(groups, **options)
+    def state_dict(self):
+        self.fetch(self.model)
+        return self.model.state_dict()
+wrap = Owners
+"""
+
+
+def test_ranks_know_of_a_master_as_under_torchrun(lockstep, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(ONLY_WITH_A_MASTER)
+    report = lockstep.verify(f"{path}:average_gradients", world_size=2, workloads=("exact",))
+    assert report.verdict == "pass", report.summary
+
+
+def test_a_wrapper_for_one_input_may_refuse_two(lockstep, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(ONE_INPUT)
+    report = lockstep.verify(str(path), world_size=2, workloads=("gated", "exact"))
+    assert report.verdict == "pass", report.problems
+    assert next(s for s in report.scenarios if s.name == "gated").refused is not None
+
+
+def test_weights_that_owners_have_alone_when_a_run_is_saved_are_no_riddle(lockstep, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(LATE)
+    report = lockstep.verify(str(path), world_size=2, workloads=("llama",), checks=("LS504",))
+    (resume,) = [check for check in report.checks if check.code == "LS504"]
+    assert resume.verdict == "pass", resume
