@@ -96,5 +96,11 @@ def tell(journal: Journal, scenario: Scenario, driver: Driver, optimizer: Any, *
     """
     if scenario.groups and own and len(getattr(optimizer, "param_groups", ())) < 2:
         journal.note("not_claimed", OWN)
-    if scenario.zeros_matter and not takes(driver.own_zero_grad(optimizer), 0, set_to_none=False):
-        journal.note("not_claimed", "zero_grad() takes no set_to_none")
+    if scenario.zeros_matter and not _leaves_zeros(driver, optimizer):
+        journal.note("not_claimed", "zero_grad() takes no set_to_none, or is the driver's own")
+
+
+def _leaves_zeros(driver: Driver, optimizer: Any) -> bool:
+    """Can gradients of zeros be asked for? A stranger's ``Driver`` that clears by itself is not known to leave them."""
+    ours = type(driver).zero_grad.__module__.split(".")[0] == "ddp_core"
+    return ours and takes(driver.own_zero_grad(optimizer), 0, set_to_none=False)
