@@ -240,6 +240,8 @@ def test_causes():
     assert cause(right + 1) is None  # no name is better than a wrong one
     assert cause(right * [4, 4, 1]) is None
     assert cause([np.nan, 1, 1], poisoned=False) == "not_finite"
+    on_gpu = diagnose(evidence([np.nan, 1, 1], right, on_gpu=True))
+    assert (on_gpu.name, on_gpu.confidence) == ("not_finite", 0.6), "a GPU's arithmetic loses the marker"
     poisoned = right.copy()
     poisoned.view(POISON["float64"][0])[1] = POISON["float64"][1]
     found = diagnose(evidence(poisoned, right))

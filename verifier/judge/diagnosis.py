@@ -55,6 +55,14 @@ def _early_read(e: GradientEvidence) -> Cause | None:
 def _not_finite(e: GradientEvidence) -> Cause | None:
     if np.isfinite(e.observed).all() or not np.isfinite(e.expected).all():
         return None
+    if e.on_gpu and e.poisoned:  # where arithmetic makes any NaN the same
+        return Cause(
+            "not_finite",
+            0.6,
+            "the gradient holds NaN or infinity where the single process has numbers: it was calculated, perhaps, from "
+            "what was still in flight, which a GPU's numbers do not tell; or something overflowed",
+            "wait for a collective before calculating with its result; reduce in a dtype that holds the sum",
+        )
     return Cause(
         "not_finite",
         0.9,

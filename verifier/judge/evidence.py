@@ -32,6 +32,7 @@ class GradientEvidence:
     rank: int
     local: Mapping[int, np.ndarray]  # each rank's own gradient before synchronisation, where known
     written_in_flight: bool = False  # some tensor of this step was written to while its collective was in flight
+    on_gpu: bool = False
     clipped: bool = False  # the gradient was clipped before it was looked at
     first: Mapping[int, np.ndarray] = field(default_factory=dict)  # the share of each rank's first micro-batch in it
     last: Mapping[int, np.ndarray] = field(default_factory=dict)  # and of its last

@@ -44,6 +44,7 @@ def wrong_gradient(
         num_micro_batches=scenario.num_micro_batches,
         poisoned=scenario.poison,
         rank=rank.rank,
+        on_gpu=scenario.device == "cuda",
         clipped=scenario.clip_norm is not None,
         written_in_flight=any(c.written_in_flight for c in rank.collectives if c.step == step),
         local=local_gradients(recording, step, name),
