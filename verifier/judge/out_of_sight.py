@@ -95,7 +95,7 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
     if not recording.scenario.tagged and bounds_weights(recording):
         if own and _has_own_rule(recording) and (unknown := not_judged(recording)):
             return f"gradients are reduced where .grad does not show it, and weights tell nothing: {unknown}"
-        weights = compare_weights(recording, _steps_that_tell(recording))
+        weights = compare_weights(recording, range(1))
         if weights.comparisons and not weights.failures and not weights.blocked:
             return OUT_OF_SIGHT
         if not hidden:
@@ -105,15 +105,6 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
     may_rest = hidden or _has_own_rule(recording)  # a small step may be lost in rounding
     alike = all(_same_weights(recording, name, may_rest=bool(may_rest)) for name in wrong if name is not None)
     return OUT_OF_SIGHT if alike and (own or somewhere_right or summed or masters) else None
-
-
-def _steps_that_tell(recording: Recording) -> range:
-    """The first; under AdamW two of them where bounds are wide, for its first step is as long whatever the gradient is
-    multiplied by.
-    """
-    scenario = recording.scenario
-    wide = scenario.optimizer == "adamw" and is_single(recording)
-    return range(min(2 if wide else 1, scenario.num_steps, scenario.keep_steps))
 
 
 def bounds_weights(recording: Recording) -> bool:

@@ -1,7 +1,7 @@
 """Restart with several dtypes: layers of the same shape, in float32, float64 and float32 again, saved and loaded.
 
 Who keeps a buffer for each dtype has parameters in another order than the model, and must not save states by the one
-order and load them by the other.
+order and load them by the other. By SGD's momentum: AdamW would make a rounding of float32 as long as a step.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ SITUATION = Situation(
     since="standard",
     workload="layers",
     fields={
-        "num_steps": 5,
-        "optimizer": "adamw",
-        "resume_after": 2,
+        "num_steps": 4,
+        "resume_after": 1,
         "built_first": True,
         "small_buckets": True,
         "needs": ("state_dict", "broadcasts_at_start", "mixed_dtypes"),
-        "judged_by": ("LS202", "LS504"),
+        "judged_by": ("LS504",),
     },
 )
