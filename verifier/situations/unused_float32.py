@@ -1,7 +1,7 @@
-"""Unused parameters in float32: as ``unused``, for those who refuse float64. The first of two steps is judged, which is
-exact; the second is there for those who say no more than then that they have missed something.
+"""Unused parameters in float32: as ``unused``, for those who refuse float64, and whom nobody would ask otherwise.
 
-They would not be asked otherwise what they do about a parameter that a rank, or no rank, has used.
+The first of two steps is judged, which is exact; the second is there for those who say no more than then that they have
+missed something.
 """
 
 from __future__ import annotations
