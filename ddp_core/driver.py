@@ -126,7 +126,10 @@ class Driver:
     def zero_grad(self, optimizer: torch.optim.Optimizer, *, set_to_none: bool = True) -> None:
         """By the optimizer; or by the model, where that is a stranger's and has no such method."""
         zero = self.own_zero_grad(optimizer)
-        zero(set_to_none=set_to_none) if takes(zero, 0, set_to_none=set_to_none) else zero()
+        if takes(zero, 0, set_to_none=set_to_none):
+            zero(set_to_none=set_to_none)
+        else:
+            zero()
 
     def own_zero_grad(self, optimizer: torch.optim.Optimizer) -> Callable[..., Any]:
         """What ``zero_grad()`` calls. It may have no ``set_to_none``, and do the one or the other always."""

@@ -37,8 +37,9 @@ class EngineDriver(Driver):
 
     def own_zero_grad(self, optimizer: torch.optim.Optimizer) -> Callable[..., Any]:
         own = getattr(self.wrapped, "zero_grad", None)
-        of_its_own = callable(own) and getattr(own, "__func__", None) is not nn.Module.zero_grad
-        return own if of_its_own and own is not None else super().own_zero_grad(optimizer)
+        if own is None or getattr(own, "__func__", None) is nn.Module.zero_grad:
+            return super().own_zero_grad(optimizer)
+        return own  # type: ignore[no-any-return]
 
     @property
     def can_clip(self) -> bool:

@@ -239,6 +239,8 @@ def test_causes():
     assert cause(right * 4, written_in_flight=True) == "written_in_flight"
     assert cause(right + 1) is None  # no name is better than a wrong one
     assert cause(right * [4, 4, 1]) is None
+    assert cause(right * 2, previous=right * 2) == "stale_gradient"
+    assert cause(right + 1e-12, previous=right) != "stale_gradient", "tags are the same in every step"
     assert cause([np.nan, 1, 1], poisoned=False) == "not_finite"
     on_gpu = diagnose(evidence([np.nan, 1, 1], right, on_gpu=True))
     assert (on_gpu.name, on_gpu.confidence) == ("not_finite", 0.6), "a GPU's arithmetic loses the marker"

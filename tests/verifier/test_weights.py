@@ -97,11 +97,12 @@ def cause_of(made, right, observed):
     return failure.cause
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_weights_that_were_kept_narrower(dtype):
+    """Numbers of bfloat16 are numbers of float16 as well, but for their range: the narrowest is told."""
     random = np.random.default_rng(0)
     wanted = random.standard_normal((8, 4))
-    kept = wanted.astype(dtype).astype(np.float64)
+    kept = torch.from_numpy(wanted).to(getattr(torch, dtype)).double().numpy()
     assert held_in(kept, wanted, 0) == dtype
     assert held_in(kept, kept, 0) is None  # whole numbers, say, are numbers of every dtype
     assert held_in(kept * 1.01, wanted, 0) is None

@@ -1,7 +1,8 @@
 """Gradient equivalence: what the optimizer sees is what one process would see on the large batch.
 
 Claim: just before ``optimizer.step()``, every rank's gradient of every parameter equals the gradient that a single
-process computes on the union of all ranks' micro-batches. In exact arithmetic that means equal numbers, bit for bit; in
+process computes on the union of all ranks' micro-batches. In exact arithmetic that means equal numbers, bit for bit,
+or roundings of their own dtype where a factor of the strategy's rounds (16 in the last place); in
 float64 it means within 1e-10 of the tensor's largest element (honest strategies agree to 1e-13, wrong ones are
 off by 1e-6 and more); in float32 and bfloat16, in the first step, within (W + 2) unit roundoffs of the mean of the
 ranks' own gradients; where the contract declares what is lost on the wire, within (W + 1) unit roundoffs of that

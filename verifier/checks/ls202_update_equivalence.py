@@ -1,9 +1,10 @@
 """Update equivalence: after each step the weights are those of the single process.
 
 Claim: where the gradients were right, so are the weights after ``optimizer.step()``: every parameter was stepped, once,
-with the right state, and one that no rank used stayed where it was. Bit for bit in exact arithmetic, else within a
-bound that follows from the dtype and the optimizer; in float32 and complex64 within a thousandth of what has moved;
-in bfloat16, after the first step alone, within a quarter, and four roundings.
+with the right state, and one that no rank used stayed where it was. Bit for bit in exact arithmetic (where a factor of
+the strategy's rounds gradients, as far off as that moves weights), else within a bound that follows from the dtype and
+the optimizer; in float32 and complex64 within a thousandth of what has moved; in bfloat16, after the first step alone,
+within a quarter, and four roundings.
 
 Where the update rule is the strategy's own (Muon, Lion, another AdamW), a single process has what the same strategy
 comes to on one rank that takes everybody's samples. It is run there as well, and each tensor's movement has to be the
