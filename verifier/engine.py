@@ -21,6 +21,7 @@ from verifier.errors import UsageError
 from verifier.files import alone_in, read_model, write_atomically
 from verifier.judge.judging import load_checks, run_check
 from verifier.judge.own_rule import note_together, settle
+from verifier.judge.uninterrupted import note_controls
 from verifier.launcher import CONTAINING, Launcher, LaunchError
 from verifier.performance import Performance
 from verifier.recording import Recording
@@ -167,6 +168,7 @@ def judge(out_dir: Path, *, total_s: float | None = None) -> Report:
     scenarios = _planned(request)
     recordings = list(_load(out_dir, scenarios))
     note_together(recordings)
+    note_controls(recordings)
     results = [run_check(check, recordings, scenarios) for check in load_checks(request.checks)]
     judging_s = time.monotonic() - begun
     report = build_report(request, scenarios, recordings, results, judging_s=judging_s, total_s=total_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
-TRIPS = {"LS202", "LS504"}
+TRIPS = {"LS202"}
 CAUSE = "zero_taken_for_none"
 
 

@@ -1,7 +1,8 @@
 """Restart with parameters that nobody has used yet: an optimizer has no state of those when the run is saved.
 
 Who saves the states in a row, and gives them back by place, gives them to others. They are used first after the
-restart, and have taken fewer steps than others then.
+restart, and have taken fewer steps than others then. But for the restart it is ``unused_adamw``: what is wrong there as
+well is no matter of saving.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ SITUATION = Situation(
     since="standard",
     workload="routed",
     fields={
-        "num_steps": 5,
+        "num_steps": 6,
         "optimizer": "adamw",
         "resume_after": 1,
         "built_first": True,

@@ -1,0 +1,42 @@
+"""Is the training that was saved and resumed wrong without that, too? Then the restart is not to blame. Pure.
+
+Special here: a control experiment, where the run has one: the same scenario but for the restart, with other numbers. A
+mistake that only begins in a later step would else be put down to the restart before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from verifier.judge.arithmetic import own_steps
+from verifier.judge.equivalence import blocked_reference
+from verifier.judge.out_of_sight import compare_gradients
+from verifier.judge.updates import compare_weights, not_judged
+from verifier.recording import Recording
+from verifier.scenario import Scenario
+
+WRONG_WITHOUT = "wrong_without_a_restart"  # the note: the name of the scenario that shows it
+OTHERWISE = {"name", "situation", "seed", "delay_ms", "needs", "judged_by", "resume_after", "built_first", "timeout_s"}
+
+
+def note_controls(recordings: Sequence[Recording]) -> None:
+    """Note in each recording of a resumed run which one, of the same run without that, is wrong."""
+    for resumed in recordings:
+        if resumed.scenario.resume_after is not None:
+            others = (one for one in recordings if _is_control(one.scenario, resumed.scenario) and _is_wrong(one))
+            resumed.ranks[0].notes[WRONG_WITHOUT] = next((one.scenario.name for one in others), None)
+
+
+def _is_control(one: Scenario, resumed: Scenario) -> bool:
+    return one.resume_after is None and one.model_dump(exclude=OTHERWISE) == resumed.model_dump(exclude=OTHERWISE)
+
+
+def _is_wrong(recording: Recording) -> bool:
+    if not recording.complete or blocked_reference(recording):
+        return False
+    if compare_gradients(recording).failures:
+        return True
+    if own_steps(recording) or not_judged(recording):  # weights are others there, and rightly
+        return False
+    steps = range(min(recording.scenario.num_steps, recording.scenario.keep_steps))
+    return bool(compare_weights(recording, steps).failures)
