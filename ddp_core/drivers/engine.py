@@ -39,7 +39,7 @@ class EngineDriver(Driver):
         own = getattr(self.wrapped, "zero_grad", None)
         if own is None or getattr(own, "__func__", None) is nn.Module.zero_grad:
             return super().own_zero_grad(optimizer)
-        return own  # type: ignore[no-any-return]
+        return own
 
     @property
     def can_clip(self) -> bool:
