@@ -99,7 +99,7 @@ def run(
     Blocks. ``progress`` is told what is being done, in words. A ``launcher`` given is used and not closed.
 
     Raises:
-        UsageError: as ``plan``; or ``out_dir`` is another run's, or holds something else.
+        UsageError: as ``plan``; or ``out_dir`` is another run's, holds something else, or cannot be made.
         LaunchError: ranks could not be started at all.
     """
     scenarios = plan(request)

@@ -6,6 +6,7 @@ there. Where a person has named the place, a pipe is meant to be written to, and
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -19,6 +20,9 @@ from pydantic import BaseModel, ValidationError
 from verifier.errors import UsageError
 
 M = TypeVar("M", bound=BaseModel)
+NO_PLACE = {  # errors that say that the name was ill chosen
+    errno.EACCES, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS,
+}  # fmt: skip
 
 
 def read_model(model: type[M], path: Path) -> M:
@@ -66,11 +70,16 @@ def alone_in(folder: Path) -> Iterator[None]:
     kept out.
 
     Raises:
-        UsageError: another process has it.
-        OSError: it cannot be made.
+        UsageError: another process has it, or no folder can be there.
+        OSError: it cannot be made for another reason, such as a full disk.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        if error.errno not in NO_PLACE:
+            raise
+        raise UsageError(f"'{folder}' cannot be a folder of ours: {error.strerror}. Give another --out.") from None
     try:
         with suppress(OSError):
             try:

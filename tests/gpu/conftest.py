@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.verifier.test_observer import run_ranks
+from tests.verifier.forked import run_ranks
 from verifier import devices
 from verifier.errors import UsageError
 from verifier.nodes import place

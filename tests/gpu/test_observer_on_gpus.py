@@ -8,8 +8,10 @@ from collections import Counter
 import torch
 import torch.distributed as dist
 
-from tests.verifier import test_observer as on_cpu
-from tests.verifier.test_observer import ORDER, Held, mine
+from tests.verifier import operators as on_cpu
+from tests.verifier.forked import mine
+from tests.verifier.test_delays import Held
+from verifier.checks.ls301_collective_order import CHECK as ORDER
 from verifier.observe.delay import Delay
 from verifier.observe.poison import is_spoilt
 

@@ -99,6 +99,16 @@ def test_a_folder_that_is_not_a_run_is_left_alone(command, tmp_path):
     assert command("judge", "precious").returncode == 2
 
 
+@pytest.mark.parametrize("out", ["thesis.txt", "thesis.txt/run", "/proc/run", "a" * 300])
+def test_where_no_folder_can_be_is_told_before_anything_is_run(command, tmp_path, out):
+    (tmp_path / "thesis.txt").write_text("all of it")
+    result = command("verify", "naive", "-n", "2", "--out", out)
+    assert result.returncode == 2
+    assert f"'{out}' cannot be a folder of ours: " in result.stderr
+    assert "Give another --out." in result.stderr
+    assert (tmp_path / "thesis.txt").read_text() == "all of it"
+
+
 def test_a_folder_is_written_to_by_one_run_at_a_time(command, tmp_path):
     with alone_in(tmp_path / "mine"):
         result = command("verify", "naive", "-n", "2", "--out", "mine")

@@ -1,0 +1,56 @@
+"""What is poison, what is the same tensor, and what overlaps it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from verifier.marker import holds_poison
+from verifier.observe.observer import POISON_FLOAT32
+from verifier.observe.poison import digest, is_spoilt, overlaps, spoil
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.int64, torch.uint8,
+     torch.int8, torch.int16, torch.int32, torch.float8_e4m3fn],
+)  # fmt: skip
+def test_poison_is_found_again_and_a_write_to_one_element_too(dtype):
+    for tensor in (torch.ones(7).to(dtype), torch.ones(3, 4).to(dtype).t(), torch.ones(()).to(dtype)):
+        version = tensor._version
+        assert spoil(tensor)
+        assert is_spoilt(tensor)
+        assert tensor._version == version
+        if dtype.is_floating_point or dtype.is_complex:
+            assert torch.isnan(tensor.to(torch.complex64 if dtype.is_complex else torch.float32)).all()
+        tensor.reshape(-1)[-1:].data.zero_() if tensor.is_contiguous() else tensor.data[-1].zero_()
+        assert not is_spoilt(tensor)
+
+
+def test_booleans_have_no_poison():
+    assert not spoil(torch.ones(3, dtype=torch.bool))
+
+
+def test_the_payload_is_a_nan_of_our_own():
+    tensor = torch.zeros(2)
+    spoil(tensor)
+    copied, calculated = tensor.clone(), tensor * 0.5
+    assert (calculated.numpy().view(np.uint32) == POISON_FLOAT32).all()
+    assert holds_poison(copied.numpy())
+    assert holds_poison(calculated.numpy())
+    assert not holds_poison(np.array([np.nan, 1.0]))
+
+
+def test_digests_and_overlaps():
+    large = torch.zeros(1_000_000)
+    before = digest(large)
+    large[-1] = 1
+    assert digest(large) != before
+    assert digest(large[::2]) is None
+    one = torch.zeros(1, 4)[:, 1]  # contiguous, with a stride of 4
+    assert digest(one) == digest(torch.zeros(1))
+    assert digest(torch._neg_view(large)) is None
+    buffer = torch.zeros(8)
+    assert overlaps(buffer[2:4], [buffer])
+    assert not overlaps(buffer[:4], [buffer[4:]])
