@@ -55,7 +55,8 @@ def that_a_loop_may_call(owner: Any) -> list[str]:
     bases = (kind for kind in type(owner).__mro__ if kind.__module__.split(".")[0] in ("torch", "ddp_core"))
     known = {name for kind in bases for name in vars(kind)} | set(dir(nn.Module))
     methods = (name for name in dir(type(owner)) if name not in known and callable(getattr(type(owner), name, None)))
-    return [n for n in methods if _SOUNDS_LIKE_A_LOOPS.search(n) and not _NO_PART_OF_A_STEP.search(n)]
+    named = [n for n in methods if _SOUNDS_LIKE_A_LOOPS.search(n) and not _NO_PART_OF_A_STEP.search(n)]
+    return [n for n in named if not is_about_one(getattr(owner, n))]
 
 
 def what_it_asks_for(method: Callable[..., Any], model: nn.Module, optimizer: Any) -> Any:
@@ -74,7 +75,10 @@ def what_it_asks_for(method: Callable[..., Any], model: nn.Module, optimizer: An
 
 def is_about_one(method: Callable[..., Any]) -> bool:
     """Is ``method`` called for each gradient, parameter or bucket, by a hook, and not for all of them by a loop?"""
-    return next(iter(inspect.signature(method).parameters), None) in ONE_OF_MANY
+    try:
+        return next(iter(inspect.signature(method).parameters), None) in ONE_OF_MANY
+    except (TypeError, ValueError):  # written in C
+        return False
 
 
 class CalledByLoop:

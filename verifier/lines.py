@@ -16,6 +16,7 @@ from verifier.appending import is_sealed_by
 LONGEST_JOURNAL = 2**30  # bytes; no run writes a hundredth of it
 SAVED_WITHOUT_NAMES = "saved_without_names"  # a note: the kind of a state_dict() that is no dictionary
 TOOK_RANK_0S = "took_what_rank_0_saved"  # a note: what a rank loads is not its own
+SHARES_MEMORY = "shares_memory"  # a note: what was given to a collective that would have read or written behind its end
 UNDRIVABLE = "undrivable"  # an outcome's error: no loop of ours can drive it, in whatever situation
 MASTERS = "masters"  # a note: an optimizer has stepped that holds none of the model's parameters
 STOPPED_AFTER = "stopped_after"  # a note: the last step, agreed on by all, where weights are no longer finite

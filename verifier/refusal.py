@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from verifier.lines import SHARES_MEMORY
 from verifier.marker import holds_poison
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ def refusal(recording: Recording) -> str | None:
     unclaimed = [need for need in recording.scenario.needs if contract and not claims(contract, need)]
     outcomes = {rank.rank: rank.outcome or {} for rank in recording.ranks}
     if not unclaimed or not all(outcome.get("status") == "raised" for outcome in outcomes.values()):
+        return None
+    if any(SHARES_MEMORY in rank.notes for rank in recording.ranks):  # it is the observer that said no
         return None
     own = [rank for rank in recording.ranks if outcomes[rank.rank].get("error", "own") == "own"]
     if not own or any(misused_in_flight(rank) for rank in recording.ranks):

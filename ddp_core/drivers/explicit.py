@@ -17,7 +17,7 @@ from ddp_core.driver import Driver, runs
 from ddp_core.methods import CalledByLoop, backward_through, first_of, takes
 
 NAME = "sync_gradients"
-VERBS = ("sync", "synchronize", "average", "all_reduce", "allreduce", "reduce")
+VERBS = ("sync", "synchronize", "average", "all_reduce", "allreduce", "reduce", "avg", "aggregate")
 OTHER_NAMES = (*map("_".join, product(VERBS, ("gradients", "grads", "grad"))), "allreduce_params")
 
 

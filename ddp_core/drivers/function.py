@@ -8,6 +8,7 @@ name. A world size, a rank or a group that it asks for as well is given to it.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,11 @@ from ddp_core.driver import Driver
 from ddp_core.drivers import explicit
 from ddp_core.methods import takes, what_it_asks_for
 
+VERBS = {"sync", "synchronize", "average", "avg", "aggregate", "mean", "reduce", "allreduce"}
+NOUNS = {"grad", "grads", "gradient", "gradients"}
+BESIDE = {  # words that such a name may have as well; with any other, as 'hook' or 'wrap', it may be anything
+    "across", "all", "and", "coalesced", "dist", "distributed", "flat", "model", "mpi", "over", "ranks", "workers",
+}  # fmt: skip
 SIZE = "size"  # torch's tutorial calls the world size that; as an option of a wrapper's it may be a bucket's
 
 
@@ -39,16 +45,24 @@ class FunctionDriver(Driver):
         """A function of one of the names, for one argument, or for others beside it that are among ``options``, or
         known by their names. What ``wrap(model)`` returned never is.
         """
-        if getattr(wrapped, "__name__", None) not in (explicit.NAME, *explicit.OTHER_NAMES):
+        if not inspect.isfunction(wrapped) or not is_such_a_name(wrapped.__name__):
             return False
         known = [name for name in missing(wrapped, options) if name == SIZE or name in known_names(wrapped)]
-        return inspect.isfunction(wrapped) and takes(wrapped, 1, **dict.fromkeys(known), **options)
+        return takes(wrapped, 1, **dict.fromkeys(known), **options)
 
     def start_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepped = optimizer
 
     def before_step(self) -> None:
         self._function(what_it_asks_for(self._function, self.model, self._stepped), **self._options)
+
+
+def is_such_a_name(name: str) -> bool:
+    """A name of *explicit*'s, or one that has such a verb and gradients among its words, and none that says more."""
+    words = set(re.findall("[A-Z]?[a-z]+", name))
+    lower = {word.lower() for word in words}
+    guessed = bool(lower & VERBS and lower & NOUNS) and lower <= VERBS | NOUNS | BESIDE
+    return guessed or name in (explicit.NAME, *explicit.OTHER_NAMES)
 
 
 DRIVER = FunctionDriver

@@ -10,7 +10,7 @@ from ddp_core.arguments import names_an_optimizer
 from ddp_core.driver import Driver
 from ddp_core.drivers.distributed_optimizer import DistributedOptimizerDriver, takes_a_class
 from ddp_core.drivers.engine import EngineDriver
-from ddp_core.drivers.function import FunctionDriver
+from ddp_core.drivers.function import FunctionDriver, is_such_a_name
 from ddp_core.methods import NotDrivable, what_it_asks_for
 from ddp_core.recognition import recognise
 
@@ -168,6 +168,24 @@ def average_gradients(params, is_distributed):
 
 def all_reduce_grads(model, size):
     raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("mpi_avg_grads", True),
+        ("averageGradients", True),
+        ("all_reduce_mean_gradients", True),
+        ("aggregate_grads_across_workers", True),
+        ("allreduce_params", True),
+        ("gradients", False),
+        ("average_parameters", False),
+        ("register_reduce_gradients", False),
+        ("average_gradients_hook", False),
+    ],
+)
+def test_a_function_is_told_by_the_words_of_its_name(name, is_one):
+    assert is_such_a_name(name) is is_one
 
 
 def test_a_functions_other_arguments_are_options_or_known():

@@ -78,6 +78,18 @@ class wrap(Base):
         mean(self.module)
 """
 
+RETURNS_NOTHING = """
+class wrap(torch.nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        for p in module.parameters():
+            dist.broadcast(p.data, 0)
+
+    def forward(self, *inputs):
+        self.module(*inputs)
+"""
+
 NO_SUCH_NAME = """
 class wrap(Base):
     def my_grad_exchange(self):
@@ -204,6 +216,25 @@ def test_a_function_of_any_name_is_what_it_is_said_to_be(lockstep, tmp_path):
     assert {scenario.driver for scenario in report.scenarios if scenario.driver} == {"function"}
 
 
+def test_a_function_that_wants_gradients_of_a_bare_model_is_told_how_it_is_called(lockstep, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("def meet(model):\n    return [p.grad.mul_(1) for p in model.parameters()]\n")
+    report = lockstep.verify(f"{path}:meet", world_size=2, profile="quick")
+    assert report.verdict == "unknown"
+    assert "has no attribute 'mul_': no parameter has a gradient yet" in report.summary
+    assert "before each step: --driver function" in report.summary
+
+
+def test_what_trained_nothing_says_so_beside_what_was_found(lockstep, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + RETURNS_NOTHING)
+    report = lockstep.verify(f"{path}:wrap", world_size=2, checks=("LS002",))
+    assert report.verdict == "fail"
+    assert "(LS002)" in report.summary
+    assert "No scenario came to its end: " in report.summary
+    assert "the wrapped model returned a NoneType" in report.summary
+
+
 def test_where_an_optimizer_goes_is_said(verify):
     report = verify(HOOKS, "Sharded")
     assert report.verdict == "unknown"
@@ -290,7 +321,7 @@ def test_a_first_step_decides():
 def test_names_and_arguments():
     assert first_of(Owner(), ["reduce_grads", "sync_gradients"]) == "sync_gradients"  # the former wants a bucket
     assert first_of(Owner(), ["reduce_grads"], 1) == "reduce_grads"
-    assert set(that_a_loop_may_call(Owner())) == {"sync_gradients", "reduce_grads", "finish_up"}
+    assert set(that_a_loop_may_call(Owner())) == {"sync_gradients", "finish_up"}, "a bucket is a hook's"
     assert recognise(Owner()).style == "explicit"
 
 

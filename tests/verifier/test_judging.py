@@ -200,6 +200,9 @@ def test_causes_in_time():
     assert cause(mean) == "first_micro_batch_only"
     assert cause(mean + second[1]) is None, "that is another rank's"
     assert cause(mean, num_micro_batches=1) is None
+    assert cause((second[0] + second[1]) / 2 + first[0], last=second) == "last_micro_batch_only"
+    assert cause((second[0] + second[1]) / 2, last=second) == "last_micro_batch_only"
+    assert cause((second[0] + second[1]) / 2 + first[1], last=second) is None, "that is another rank's"
     assert cause(right + before) == "not_cleared"
     assert cause(right + before / 2) == "not_cleared"
     assert cause(right + before / 3) is None, "no number of ranks makes a third of two"

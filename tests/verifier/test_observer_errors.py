@@ -13,11 +13,13 @@ import torch.distributed as dist
 
 from tests.verifier.forked import run_ranks
 from verifier.checks.ls301_collective_order import CHECK as ORDER
+from verifier.checks.ls601_liveness import CHECK as LIVENESS
 from verifier.errors import OurFault
 from verifier.journal import Journal
 from verifier.observe import kernels
 from verifier.observe.poison import is_spoilt
 from verifier.recording import Recording
+from verifier.refusal import refusal
 from verifier.request import Builtin
 from verifier.scenario import Scenario
 
@@ -61,6 +63,23 @@ def test_errors_are_the_backends_own(tmp_path):
     assert [c.op for c in refused] == ["allgather_"]
     assert [c.op for c in recording.ranks[0].collectives if c.how == "failed"]
     assert ORDER.judge(recording).failures == []
+
+
+def expanded(rank):
+    rank.observe()
+    gathered = [torch.zeros(4) for _ in range(rank.size)]
+    dist.all_gather(gathered, torch.full((1,), float(rank.rank)).expand(4))  # gloo copies that
+    assert [t.tolist() for t in gathered] == [[float(r)] * 4 for r in range(rank.size)]
+    with pytest.raises(RuntimeError, match=r"allreduce was given a tensor of shape \[4\] and strides \[0\], whose"):
+        dist.all_reduce(torch.ones(1).expand(4))
+    dist.all_reduce(torch.ones(1).expand(1, 1))  # one element shares its memory with none
+
+
+def test_elements_that_share_memory_are_not_given_to_gloo(tmp_path):
+    recording = run_ranks(2, tmp_path, expanded)
+    (first, second) = LIVENESS.judge(recording).failures
+    assert (first.cause, first.rank, second.rank) == ("elements_share_memory", 0, 1)
+    assert refusal(recording) is None
 
 
 def test_an_operator_that_torch_has_changed_is_told_by_name():

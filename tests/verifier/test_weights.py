@@ -106,6 +106,8 @@ def test_weights_that_were_kept_narrower(dtype):
     assert held_in(kept, wanted, 0) == dtype
     assert held_in(kept, kept, 0) is None  # whole numbers, say, are numbers of every dtype
     assert held_in(kept * 1.01, wanted, 0) is None
+    assert held_in(kept, wanted + 0.1, 0) is None
+    assert held_in(kept, wanted + 0.1, 0, noise=0.1) == dtype, "narrower layers around it may have moved it so far"
     assert held_in(wanted, wanted + 1e-9, 0) is None
     assert held_in(kept.astype(np.float32), wanted, 0) is None
 

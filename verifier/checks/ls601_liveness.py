@@ -5,7 +5,8 @@ processor, until its patience was over: what each rank was doing then is on its 
 recording, and the two together say whom it waited for.
 
 Catches: a collective that some member never issues (skipped batches, uneven inputs, a branch on a rank's own loss);
-groups used in another order on each rank; a rank that sleeps, waits or loops for ever in its own code.
+groups used in another order on each rank; a rank that sleeps, waits or loops for ever in its own code; a tensor whose
+elements share memory, given to gloo, which reads and writes behind its end, so that ranks die, or compute something.
 
 Blind to: why a rank did not go on in its own code (its stack, in the report, says where); hangs that a longer or larger
 run would meet; what others would have done after a rank that raised or died, which is told as that and not as a hang.
@@ -26,7 +27,8 @@ from typing import Any
 
 from verifier.check import Findings, check
 from verifier.judge.lanes import lanes
-from verifier.recording import Collective, Recording
+from verifier.lines import SHARES_MEMORY
+from verifier.recording import Collective, RankRecording, Recording
 from verifier.verdict import Failure
 
 NEVER_JOINED = "let every member of a group issue each of its collectives, with zeros if it has nothing to bring"
@@ -53,7 +55,8 @@ class Standing:
 @check(always=True)
 def liveness(recording: Recording) -> Findings:
     findings = Findings(comparisons=sum(rank.completed for rank in recording.ranks))
-    if recording.complete:
+    findings.failures = [failure for rank in recording.ranks if (failure := _would_have_died(recording, rank))]
+    if recording.complete or findings.failures:
         return findings
     members = {member["name"]: member for member in recording.launch.get("members", [])}
     standings = {
@@ -69,6 +72,22 @@ def liveness(recording: Recording) -> Findings:
     if not findings.failures:
         findings.blocked = "all ranks hung inside the same collective: the transport did not finish it"
     return findings
+
+
+def _would_have_died(recording: Recording, rank: RankRecording) -> Failure | None:
+    told = rank.notes.get(SHARES_MEMORY)
+    if told is None:
+        return None
+    return Failure(
+        scenario=recording.scenario.name,
+        rank=rank.rank,
+        cause="elements_share_memory",
+        confidence=1.0,
+        expected="a tensor of its own memory",
+        observed="one whose elements share it",
+        explanation=f"rank {rank.rank} was stopped before its memory was damaged: {told}",
+        hint="reduce a copy where tensor.is_contiguous() says no: tensor.contiguous(), and copy the result back",
+    )
 
 
 def _hung(member: dict[str, Any]) -> bool:

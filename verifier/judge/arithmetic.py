@@ -62,6 +62,11 @@ def is_single(recording: Recording) -> bool:
     return {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes)
 
 
+def keeps_float64(recording: Recording, dtype: str) -> bool:
+    """Is a parameter of ``dtype`` held to float64 beside others of narrower dtypes?"""
+    return dtype in WIDE and "float64" not in contract_of(recording).get("disclaims", ())
+
+
 def is_narrow(recording: Recording) -> bool:
     """Is it known, roughly, where SGD's first step takes weights of which some are in bfloat16 or float16?"""
     scenario = recording.scenario

@@ -38,6 +38,7 @@ MEANINGS = {
     "collectives_differ": "the n-th collective of a group is not the same on all its members: another operation, "
     "dtype, size or root, or one of them issues no more",
     "deadlock": "ranks wait for one another in different collectives, and none will come to the other's",
+    "elements_share_memory": "a collective was given a tensor that gloo would read, or write, behind its end",
     "hang": "a rank does not go on in the strategy's own code, and the others wait for it",
     "missing_gradient": "the optimizer finds no gradient where the single process has one",
     "no_initial_broadcast": "replicas that were built unequal were not made equal before the first forward",

@@ -23,6 +23,7 @@ from verifier.judge.arithmetic import (
     is_exact,
     is_single,
     is_wide,
+    keeps_float64,
 )
 from verifier.judge.comparison import (
     UNIT_ROUNDOFF,
@@ -92,7 +93,8 @@ def _order_of_rows(recording: Recording, reference: Tensor, mean: np.ndarray, sc
     """What another order of adding up rows may come to: nothing says that a rank has to take its own in turn.
 
     It is measured: the large batch's gradient was added up otherwise than the mean of the ranks' own, and so was that
-    of each rank's rows turned round. The least is a few units in the last place of the largest element of float32.
+    of each rank's rows turned round. The least is a few units in the last place of the largest element, of float32 or
+    of float64 where the parameter is of that: beside layers of float32, too, whose noise is among what is measured.
     """
     if has_norms(recording):
         return 0.0
@@ -105,7 +107,8 @@ def _order_of_rows(recording: Recording, reference: Tensor, mean: np.ndarray, sc
     turned = [alone.tensor(f"{TURNED}_{rank}", 0, reference.name) for rank in ranks]
     known = [float(tensor.values) * scale for tensor in turned if tensor is not None and tensor.values is not None]
     times = ORDERS if recording.scenario.autocast or not dtypes(recording) <= {*SINGLE, *WIDE} else 1
-    return times * max(off, *known, 0.0) + ROUNDINGS * UNIT_ROUNDOFF["float32"] * largest
+    unit = UNIT_ROUNDOFF["float64" if keeps_float64(recording, reference.dtype) else "float32"]
+    return times * max(off, *known, 0.0) + ROUNDINGS * unit * largest
 
 
 def added_to_norms(recording: Recording, step: int) -> float:

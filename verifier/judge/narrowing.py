@@ -40,11 +40,11 @@ def rounded_to(observed: np.ndarray, expected: np.ndarray, local: Mapping[int, n
     return None
 
 
-def held_in(after: np.ndarray | None, wanted: np.ndarray | None, step: int) -> str | None:
+def held_in(after: np.ndarray | None, wanted: np.ndarray | None, step: int, noise: float = 0.0) -> str | None:
     """The narrower dtype that ``after``, float64 weights after ``step`` as ``wanted`` after the same, was kept in.
 
-    None: it holds other numbers than those of such a dtype, is further off than that explains, or ``wanted`` holds as
-    many of them, as in exact arithmetic.
+    ``noise``: what narrower layers around them may have moved them by. None: ``after`` holds other numbers than those
+    of such a dtype, is further off than that explains, or ``wanted`` holds as many of them, as in exact arithmetic.
     """
     if after is None or wanted is None or after.shape != wanted.shape or str(after.dtype) != "float64":
         return None
@@ -52,7 +52,7 @@ def held_in(after: np.ndarray | None, wanted: np.ndarray | None, step: int) -> s
         return None
     error, largest = np.abs(after - wanted).max(initial=0.0), np.abs(wanted).max(initial=0.0)
     for dtype, roundoff in ROUNDOFF.items():
-        near = error <= FEW_ULPS * (step + 1) * roundoff * largest
+        near = error <= FEW_ULPS * (step + 1) * roundoff * largest + noise
         if near and _numbers_of(after, dtype) and not _numbers_of(wanted, dtype):
             return dtype
     return None

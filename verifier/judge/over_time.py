@@ -63,6 +63,15 @@ def last_micro_batch_only(e: GradientEvidence) -> Cause | None:
                 "before it is lost",
                 "reduce what has accumulated in .grad, not the gradient that a hook is handed",
             )
+    earlier = e.local[e.rank] - e.last[e.rank] if e.rank in e.local else np.zeros(())
+    if not e.agreed and earlier.any() and close(e.observed, mean + earlier):
+        return Cause(
+            "last_micro_batch_only",
+            0.95,
+            f"of {e.num_micro_batches} micro-batches only the last was averaged over ranks; what rank {e.rank} had "
+            "accumulated before it is its own, and was never reduced",
+            "reduce what has accumulated in .grad, not the gradient that a hook is handed",
+        )
     return None
 
 

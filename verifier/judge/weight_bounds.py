@@ -47,6 +47,14 @@ def weight_bound(recording: Recording, step: int, name: str, expected: Tensor) -
     return 1e-10 * max(largest, 1.0) * (step + 1)
 
 
+def narrow_noise(recording: Recording, step: int, expected: Tensor) -> float:
+    """What layers of narrower dtypes may have moved a weight of float64 beside them by, up to ``step``; 0: none."""
+    part = NARROW_BOUND if is_narrow(recording) else SINGLE_BOUND if is_single(recording) else 0.0
+    return (
+        part * _moved(recording, step, expected.name, expected.values) if part and expected.values is not None else 0.0
+    )
+
+
 def _moved(recording: Recording, step: int, name: str, expected: np.ndarray) -> float:
     """How far, at most, an element has moved from the start; by SGD's gradients where a rank does not show its start,
     as one that frees its weights after a forward.

@@ -11,6 +11,7 @@ from verifier.judge.lost_options import lost_options
 from verifier.judge.misplaced import same_in_another_order
 from verifier.judge.movement import common_factor, is_about, told_by_the_world_size
 from verifier.judge.narrowing import held_in
+from verifier.judge.weight_bounds import narrow_noise
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.scenario import SGD_LR, SGD_MOMENTUM, Scenario
 from verifier.scheduling import FACTOR
@@ -33,7 +34,7 @@ def explain_weight(recording: Recording, rank: RankRecording, step: int, name: s
     if before is not None and after is not None and before.digest == after.digest:
         return _why_it_rests(rank, step, name, gradient)
     if before is not None and after is not None and wanted is not None:
-        pattern = _pattern(recording, step, name, before.values, after.values, wanted.values)
+        pattern = _pattern(recording, step, wanted, before.values, after.values)
         if pattern is not None:
             return pattern
     if (observed := rank.tensor("gradient", step, name)) is None or observed.values is None:
@@ -73,12 +74,12 @@ def _why_it_rests(rank: RankRecording, step: int, name: str, gradient: Tensor) -
 def _pattern(
     recording: Recording,
     step: int,
-    name: str,
+    expected: Tensor,
     before: np.ndarray | None,
     after: np.ndarray | None,
-    wanted: np.ndarray | None,
 ) -> tuple[str, str, str, float] | None:
     """What the weights before and after a step, and those that there should be, have to do with one another."""
+    name, wanted = expected.name, expected.values
     if (unheard := _unheard(recording, step, name, after, wanted)) is not None:
         return unheard
     if (lost := lost_options(recording, step, name, after)) is not None:
@@ -95,7 +96,7 @@ def _pattern(
             else "pad what is divided among ranks, so that the last elements have an owner, too",
             0.9,
         )
-    if (dtype := held_in(after, wanted, step)) is not None:
+    if (dtype := held_in(after, wanted, step, narrow_noise(recording, step, expected))) is not None:
         return (
             "held_narrower",
             f"after step {step} {name} holds numbers of {dtype}, as near to the right ones as that dtype allows",

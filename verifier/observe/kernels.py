@@ -21,6 +21,7 @@ import torch
 from torch.distributed import ProcessGroup, ReduceOp, Work
 
 from verifier.errors import OurFault
+from verifier.lines import SHARES_MEMORY
 from verifier.observe import synchronising
 from verifier.observe.exchanges import EXCHANGES
 from verifier.observe.observer import Call, Observer
@@ -123,6 +124,7 @@ OPERATORS: dict[str, Operator] = {
     "recv_": Operator(f"(Tensor[] tensors, {_PG}, int src, int tag) -> Work", writes="tensors", peer="src"),
     "recv_any_source_": Operator(f"(Tensor[] tensors, {_PG}, int tag) -> Work", writes="tensors"),
 }
+TAKEN_AS_THEY_LIE = frozenset({"allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "scatter_"})  # by gloo
 NOT_COLLECTIVES = frozenset({"check_for_nan"})
 
 
@@ -184,6 +186,9 @@ def _kernel(name: str, operator: Operator, schema: Any) -> Callable[..., Any]:
             reads, writes = writes, None  # the root's tensor is only read, by the transport and perhaps by the caller
 
         def start(shadows: list[torch.Tensor], inputs: list[torch.Tensor]) -> Any:
+            if (told := _ours(name, sharing_memory, name, [*call.inputs, *call.outputs])) is not None:
+                observer.journal.note(SHARES_MEMORY, told)
+                raise RuntimeError(told)
             swapped = dict(given)
             for argument, tensors in ((reads, inputs), (writes, shadows)):
                 if argument is not None:
@@ -220,6 +225,22 @@ def _call(name: str, operator: Operator, given: dict[str, Any], reads: str | Non
     if name in EXCHANGES:
         call.sends, call.receives = EXCHANGES[name](given, group.rank(), group.size())
     return call
+
+
+def sharing_memory(name: str, tensors: list[torch.Tensor]) -> str | None:
+    """What is wrong with giving ``tensors`` to gloo: it takes memory for as long as a tensor has elements, and where
+    they share it goes on behind the end, which NCCL refuses. None: nothing, as where gloo copies, or says no by itself.
+    """
+    for tensor in tensors if name in TAKEN_AS_THEY_LIE else ():
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.numel() < 2:
+            continue
+        if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+            shape, strides = list(tensor.shape), list(tensor.stride())
+            return (
+                f"{name.strip('_')} was given a tensor of shape {shape} and strides {strides}, whose elements share "
+                "memory, as expand() makes them, and as the gradient of a sum() is: gloo goes on behind its end"
+            )
+    return None
 
 
 def _ours(name: str, function: Callable[..., Any], *args: Any) -> Any:

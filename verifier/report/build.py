@@ -93,13 +93,19 @@ def summarise(report: Report) -> str:
         compared = any(check.code == "LS201" and check.claimed and check.verdict == "pass" for check in report.checks)
         if compared and all(failure.cause in WASTE for failure in found):
             what = "right, and more is reduced than has to be"
-        return f"{name}: {what} ({codes}): {first.explanation}."
+        untrained = "" if any(r.complete and not r.refused for r in report.scenarios) else _why_untrained(report)
+        return f"{name}: {what} ({codes}): {first.explanation}.{untrained}"
     reasons = (
         report.problems
         or [f"{c.code}: {c.why}" for c in report.checks if c.why and c.claimed]
         or ["nothing was compared"]
     )
     return f"{name}: no verdict: {reasons[0].splitlines()[0]}"
+
+
+def _why_untrained(report: Report) -> str:
+    """For the one sentence, where no scenario came to its end: what is wrong is more than what was found."""
+    return f" No scenario came to its end: {report.problems[0].splitlines()[0]}." if report.problems else ""
 
 
 def _scenario_result(recording: Recording) -> ScenarioResult:

@@ -6,6 +6,7 @@ what it hands back is then the one that the loop steps.
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import nn
 
 from ddp_core.arguments import filled, model_by_name, takes_group
 from ddp_core.driver import Driver
-from ddp_core.methods import that_a_loop_may_call
+from ddp_core.methods import NotDrivable, that_a_loop_may_call
 from ddp_core.recognition import drive, marks
 from verifier import fault as faults
 from verifier.run import grouping
@@ -26,6 +27,8 @@ from verifier.subgroups import groups, members
 
 if TYPE_CHECKING:
     from verifier.worker import Subject
+
+TOO_EARLY = "no parameter has a gradient yet. A function that is to be called before each step: --driver function"
 
 
 def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> Driver:
@@ -64,7 +67,8 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
         changed = marks(model) != before
         driver = drive(wrapped, model, style=scenario.driver, companions=strategy.companions, left_marks=changed)
     except BaseException as error:
-        raise StrategyError.of("in wrap(model)", error) from error
+        said = NotDrivable(f"{error}: {TOO_EARLY}") if _wants_gradients(error) else error
+        raise StrategyError.of("in wrap(model)", said) from error
     if handed:
         driver.optimizer_went_in = True
         driver.optimizer_of_wrap = handed[0] if driver.optimizer_of_wrap is None else driver.optimizer_of_wrap
@@ -73,6 +77,13 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
     if type(driver) is Driver and driver.wrapped is not subject.model:
         journal.note("uncalled", that_a_loop_may_call(driver.wrapped))
     return driver
+
+
+def _wants_gradients(error: BaseException) -> bool:
+    """Did code that was called before any backward want what only a backward leaves?"""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    named = any("grad" in frame.f_code.co_names for frame in frames)
+    return isinstance(error, AttributeError | TypeError) and "NoneType" in str(error) and named
 
 
 def _group_of_its_own(strategy: LoadedStrategy, scenario: Scenario, rank: int) -> dict[str, Any]:
