@@ -11,8 +11,8 @@ def test_uneven_inputs(on_ranks, by_initial):
         f"""
         for strategy in STRATEGIES:
             torch.manual_seed(1 + rank)
-            model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, affine=False)).double()
-            wrapped = strategy.wrap(model.eval().train(), **options(strategy))
+            net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, affine=False)).double()
+            wrapped = strategy.wrap(net.eval().train(), **options(strategy))
             wrapped.module[1].eval()
             single = copy.deepcopy(wrapped.module)
             optimizers = [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.5) for m in (wrapped, single)]
