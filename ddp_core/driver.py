@@ -21,6 +21,7 @@ from ddp_core.methods import backward_through, takes
 # Flags that a loop sets by hand, in wrappers without a no_sync() context: true for the backward that synchronises.
 SYNC_FLAGS = ("require_backward_grad_sync", "require_gradient_sync")
 SYNC_SWITCH = "set_requires_gradient_sync"  # of torch's fully_shard and replicate: it stays where it is put
+ZERO_BUFFERS = ("zero_grad_buffer", "zero_grad_buffers")
 CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_by_norm")  # torch's name; fairscale's OSS; ColossalAI
 
 
@@ -124,7 +125,13 @@ class Driver:
         return optimizer
 
     def zero_grad(self, optimizer: torch.optim.Optimizer, *, set_to_none: bool = True) -> None:
-        """By the optimizer; or by the model, where that is a stranger's and has no such method."""
+        """By the optimizer; or by the model, where that is a stranger's and has no such method. A buffer of gradients
+        that is the wrapper's is cleared beside it, by a ``zero_grad_buffer()`` as Megatron's has it.
+        """
+        for name in ZERO_BUFFERS:
+            clear = getattr(self.wrapped, name, None)
+            if clear is not None and takes(clear, 0):
+                clear()
         zero = self.own_zero_grad(optimizer)
         if takes(zero, 0, set_to_none=set_to_none):
             zero(set_to_none=set_to_none)

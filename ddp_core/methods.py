@@ -99,6 +99,11 @@ class CalledByLoop:
         if not self._owners_own:
             self._method()
 
+    def forget(self) -> None:
+        """A backward begins: what its owner has called before it, to drain what was left, is no call of its own."""
+        if not self._decided:
+            self._owners_own = False
+
     def _watch(self) -> None:
         if self._name in getattr(self._owner, "__dict__", {}):  # theirs, and not a method: left as it is
             return

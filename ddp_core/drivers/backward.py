@@ -15,7 +15,7 @@ from ddp_core.methods import takes
 
 class BackwardDriver(Driver):
     style = "backward"
-    specificity = 7
+    specificity = 5
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:

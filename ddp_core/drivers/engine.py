@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from ddp_core.driver import Driver
+from ddp_core.methods import takes
 
 
 class EngineDriver(Driver):
@@ -21,7 +22,7 @@ class EngineDriver(Driver):
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        return all(callable(getattr(wrapped, name, None)) for name in ("backward", "step"))
+        return callable(getattr(wrapped, "backward", None)) and takes(getattr(wrapped, "step", None), 0)
 
     def make_optimizer(
         self, cls: type[torch.optim.Optimizer], parameters: list[nn.Parameter], **options: Any

@@ -34,6 +34,7 @@ class ExplicitDriver(Driver):
         return method_of(wrapped) is not None and not steps_by_itself(wrapped)
 
     def backward(self, loss: torch.Tensor) -> None:
+        self._synchronize.forget()
         backward_through(self.wrapped, loss)
 
     def before_step(self) -> None:

@@ -41,6 +41,7 @@ class FinishDriver(Driver):
         return _method_of(wrapped) is not None
 
     def backward(self, loss: torch.Tensor) -> None:
+        self._finish.forget()
         backward_through(self.wrapped, loss)
 
     def before_step(self) -> None:

@@ -90,6 +90,13 @@ class wrap(torch.nn.Module):
         self.module(*inputs)
 """
 
+STEPS_WHAT_IT_IS_HANDED = """
+class wrap(Base):
+    def step(self, optimizer):
+        mean(self.module)
+        optimizer.step()
+"""
+
 NO_SUCH_NAME = """
 class wrap(Base):
     def my_grad_exchange(self):
@@ -316,6 +323,37 @@ def test_a_first_step_decides():
     call()
     call()
     assert owner.calls == 1
+
+
+def test_what_is_drained_before_a_backward_is_still_the_loops_to_call():
+    owner = Owner()
+    call = CalledByLoop(owner, "sync_gradients")
+    owner.sync_gradients()  # of its own, in a forward
+    call.forget()
+    call()
+    call()
+    assert owner.calls == 3
+
+
+def test_a_step_that_is_handed_the_optimizer_is_called_with_it(lockstep, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + STEPS_WHAT_IT_IS_HANDED)
+    report = lockstep.verify(f"{path}:wrap", world_size=2, profile="quick")
+    report.assert_pass()
+    assert {scenario.driver for scenario in report.scenarios if scenario.driver} == {"step_with"}
+
+
+def test_a_buffer_of_gradients_is_cleared_beside_them():
+    class Buffered(nn.Linear):
+        cleared = 0
+
+        def zero_grad_buffer(self):
+            self.cleared += 1
+
+    wrapped = Buffered(2, 2)
+    driver = Driver(wrapped, wrapped)
+    driver.zero_grad(torch.optim.SGD(wrapped.parameters(), 0.1))
+    assert wrapped.cleared == 1
 
 
 def test_names_and_arguments():

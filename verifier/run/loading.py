@@ -104,7 +104,8 @@ class LoadedStrategy:
     def driven_by(self, driver: Driver) -> LoadedStrategy:
         """With the claims of nobody's declaring cut down to what ``driver``'s style can do at all."""
         if self.declared and not driver.wraps_forward:  # what it cannot do, it cannot have meant
-            return replace(self, contract=replace(self.contract, sync_buffers=False, broadcasts_at_start=False))
+            starts = self.contract.broadcasts_at_start and driver.could_broadcast
+            return replace(self, contract=replace(self.contract, sync_buffers=False, broadcasts_at_start=starts))
         if self.declared:
             return self
         synced = driver.wraps_forward and not _runs_bare(driver)
