@@ -12,7 +12,7 @@ from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
 TRIPS = {"LS101", "LS201"}
-CAUSE = None
+CAUSE = "last_micro_batch_only"
 
 
 class Increments(DataParallel):

@@ -9,7 +9,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 TRIPS = {"LS504"}
-CAUSE = "resumed_differently"
+CAUSE = {"resumed_differently", "not_loaded"}
 
 
 class SavesInARow(DistributedDataParallel):
