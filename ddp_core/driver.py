@@ -21,7 +21,7 @@ from ddp_core.methods import backward_through, takes
 # Flags that a loop sets by hand, in wrappers without a no_sync() context: true for the backward that synchronises.
 SYNC_FLAGS = ("require_backward_grad_sync", "require_gradient_sync")
 SYNC_SWITCH = "set_requires_gradient_sync"  # of torch's fully_shard and replicate: it stays where it is put
-ZERO_BUFFERS = ("zero_grad_buffer", "zero_grad_buffers")
+ZERO_BUFFERS = ("zero_grad_buffer", "zero_grad_buffers")  # Megatron's name, and its like
 CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_by_norm")  # torch's name; fairscale's OSS; ColossalAI
 
 

@@ -18,7 +18,8 @@ from ddp_core.methods import CalledByLoop, backward_through, first_of, takes
 
 NAME = "sync_gradients"
 VERBS = ("sync", "synchronize", "average", "all_reduce", "allreduce", "reduce", "avg", "aggregate")
-OTHER_NAMES = (*map("_".join, product(VERBS, ("gradients", "grads", "grad"))), "allreduce_params")
+NOUNS = ("gradients", "grads", "grad")
+OTHER_NAMES = (*map("_".join, product(VERBS, NOUNS)), "allreduce_params")
 
 
 class ExplicitDriver(Driver):

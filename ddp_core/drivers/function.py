@@ -21,8 +21,8 @@ from ddp_core.driver import Driver
 from ddp_core.drivers import explicit
 from ddp_core.methods import takes, what_it_asks_for
 
-VERBS = {"sync", "synchronize", "average", "avg", "aggregate", "mean", "reduce", "allreduce"}
-NOUNS = {"grad", "grads", "gradient", "gradients"}
+VERBS = {*explicit.VERBS, "mean"}
+NOUNS = {*explicit.NOUNS, "gradient"}
 BESIDE = {  # words that such a name may have as well; with any other, as 'hook' or 'wrap', it may be anything
     "across", "all", "and", "coalesced", "dist", "distributed", "flat", "model", "mpi", "over", "ranks", "workers",
 }  # fmt: skip
@@ -59,9 +59,8 @@ class FunctionDriver(Driver):
 
 def is_such_a_name(name: str) -> bool:
     """A name of *explicit*'s, or one that has such a verb and gradients among its words, and none that says more."""
-    words = set(re.findall("[A-Z]?[a-z]+", name))
-    lower = {word.lower() for word in words}
-    guessed = bool(lower & VERBS and lower & NOUNS) and lower <= VERBS | NOUNS | BESIDE
+    words = {word.lower() for word in re.findall("[A-Z]?[a-z]+", name)}
+    guessed = bool(words & VERBS and words & NOUNS) and words <= VERBS | NOUNS | BESIDE
     return guessed or name in (explicit.NAME, *explicit.OTHER_NAMES)
 
 

@@ -17,7 +17,7 @@ from ddp_core.methods import backward_through, takes
 
 class StepWithDriver(Driver):
     style = "step_with"
-    specificity = 7
+    specificity = 7  # more than *backward*: what has both is of this style, and has both called
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:

@@ -230,6 +230,7 @@ def test_a_function_that_wants_gradients_of_a_bare_model_is_told_how_it_is_calle
     assert report.verdict == "unknown"
     assert "has no attribute 'mul_': no parameter has a gradient yet" in report.summary
     assert "before each step: --driver function" in report.summary
+    assert "return [p.grad.mul_(1)" in report.scenarios[0].ranks[0].detail, "the line that raised is shown"
 
 
 def test_what_trained_nothing_says_so_beside_what_was_found(lockstep, tmp_path):

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import ROOT
 from verifier.judge.comparison import compare
 from verifier.judge.narrowing import held_in
 from verifier.judge.updates import compare_with_reference
@@ -110,6 +111,30 @@ def test_weights_that_were_kept_narrower(dtype):
     assert held_in(kept, wanted + 0.1, 0, noise=0.1) == dtype, "narrower layers around it may have moved it so far"
     assert held_in(wanted, wanted + 1e-9, 0) is None
     assert held_in(kept.astype(np.float32), wanted, 0) is None
+
+
+FLAT = """
+from ddp_core import Contract
+from tests.specimens.flat_in_the_first_dtype import wrap
+
+CONTRACT = Contract(disclaims={DISCLAIMED})
+"""
+
+
+@pytest.mark.parametrize(("besides", "verdict"), [("", "fail"), (', "float64"', "pass")])
+def test_weights_of_float64_beside_narrower_ones_are_not_to_be_rounded(lockstep, tmp_path, besides, verdict):
+    path = tmp_path / "flat.py"
+    path.write_text(FLAT.replace("DISCLAIMED", '"complex_parameters"' + besides))
+    report = lockstep.verify(f"{path}:wrap", world_size=2, workloads=("layers",), checks=("LS202",))
+    assert report.verdict == verdict
+    assert {failure.cause for check in report.checks for failure in check.failures} <= {"held_narrower"}
+
+
+def test_gradients_of_float64_beside_narrower_ones_are_held_to_float64(lockstep):
+    path = ROOT / "tests" / "specimens" / "bucket_of_the_first_dtype.py"
+    report = lockstep.verify(f"{path}:wrap", world_size=2, workloads=("layers",), checks=("LS201",))
+    assert report.verdict == "fail"
+    assert {failure.cause for check in report.checks for failure in check.failures} == {"rounded_on_the_wire"}
 
 
 def test_a_scenario_of_before_there_could_be_several_changes_is_read():

@@ -124,7 +124,7 @@ OPERATORS: dict[str, Operator] = {
     "recv_": Operator(f"(Tensor[] tensors, {_PG}, int src, int tag) -> Work", writes="tensors", peer="src"),
     "recv_any_source_": Operator(f"(Tensor[] tensors, {_PG}, int tag) -> Work", writes="tensors"),
 }
-TAKEN_AS_THEY_LIE = frozenset({"allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "scatter_"})  # by gloo
+TAKEN_AS_THEY_LIE = frozenset({"allreduce_", "broadcast_", "reduce_", "scatter_"})  # by gloo
 NOT_COLLECTIVES = frozenset({"check_for_nan"})
 
 

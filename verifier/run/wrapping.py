@@ -67,8 +67,7 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
         changed = marks(model) != before
         driver = drive(wrapped, model, style=scenario.driver, companions=strategy.companions, left_marks=changed)
     except BaseException as error:
-        said = NotDrivable(f"{error}: {TOO_EARLY}") if _wants_gradients(error) else error
-        raise StrategyError.of("in wrap(model)", said) from error
+        raise StrategyError.of("in wrap(model)", _told_when_to_call(error)) from error
     if handed:
         driver.optimizer_went_in = True
         driver.optimizer_of_wrap = handed[0] if driver.optimizer_of_wrap is None else driver.optimizer_of_wrap
@@ -79,11 +78,15 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
     return driver
 
 
-def _wants_gradients(error: BaseException) -> bool:
-    """Did code that was called before any backward want what only a backward leaves?"""
+def _told_when_to_call(error: BaseException) -> BaseException:
+    """``error``; behind a word of advice where code that was called before any backward wants what only that leaves."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     named = any("grad" in frame.f_code.co_names for frame in frames)
-    return isinstance(error, AttributeError | TypeError) and "NoneType" in str(error) and named
+    if not (isinstance(error, AttributeError | TypeError) and "NoneType" in str(error) and named):
+        return error
+    advice = NotDrivable(f"{error}: {TOO_EARLY}")
+    advice.__cause__ = error  # its traceback is theirs to read
+    return advice
 
 
 def _group_of_its_own(strategy: LoadedStrategy, scenario: Scenario, rank: int) -> dict[str, Any]:
