@@ -72,11 +72,9 @@ def expanded(rank):
     assert [t.tolist() for t in gathered] == [[float(r)] * 4 for r in range(rank.size)]
     with pytest.raises(RuntimeError, match=r"allreduce was given a tensor of shape \[4\] and strides \[0\], whose"):
         dist.all_reduce(torch.ones(1).expand(4))
-    with pytest.raises(
-        RuntimeError, match="more than one element of the written-to tensor"
-    ):  # torch's own, as without us
-        work = dist.group.WORLD.allreduce_coalesced([torch.ones(1).expand(4)], dist.AllreduceCoalescedOptions())
-        work.wait()
+    work = dist.group.WORLD.allreduce_coalesced([torch.ones(1).expand(4)], dist.AllreduceCoalescedOptions())
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+        work.wait()  # torch's own error, as without us
     dist.all_reduce(torch.ones(1).expand(1, 1))  # one element shares its memory with none
 
 
