@@ -47,6 +47,7 @@ class Driver:
     stands_beside_model: bool = False  # ``wrapped`` does not run: the bare model does
     optimizer_of_wrap: Any = None  # the one that came out of ``wrap``, or went into it
     optimizer_went_in: bool = False  # so what the loop asks for has reached the strategy
+    optimizer_made: Any = None  # what ``make_optimizer`` returned; set by whoever calls that
 
     def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
         if model is None:  # made by itself: it does the wrapping, too
@@ -104,8 +105,10 @@ class Driver:
             setattr(self.wrapped, name, True)
 
     def backward(self, loss: torch.Tensor) -> None:
-        """By the optimizer that came out of ``wrap``, where it has a ``backward(loss)``, as ColossalAI's has."""
-        backward_through(self.optimizer_of_wrap, loss)
+        """By the optimizer that came out of ``wrap``, or that the strategy made, where it has a ``backward(loss)``, as
+        ColossalAI's has.
+        """
+        backward_through(self.optimizer_made if self.optimizer_of_wrap is None else self.optimizer_of_wrap, loss)
 
     def before_step(self) -> None:
         """After the last backward, before the optimizer steps. Gradients must be final when this returns."""
@@ -152,7 +155,7 @@ class Driver:
         """The strategy's own ``clip_grad_norm_``, of its wrapper or of the optimizer that it made: no rank of a sharder
         knows the whole norm. None: it has none.
         """
-        for owner in (self.wrapped, self.optimizer_of_wrap):
+        for owner in (self.wrapped, self.optimizer_of_wrap, self.optimizer_made):
             for name in CLIPS:
                 own = getattr(owner, name, None)
                 if takes(own, 1) or (takes(own, 2) and _wants_parameters(own)):

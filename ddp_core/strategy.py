@@ -39,7 +39,7 @@ EXPECTED_CLAIMS = {
     "up to five dimensions, frozen bytes",
     "strided_parameters": "parameters in other layouts than row-major (transposed, channels-last)",
     "sparse_gradients": "sparse gradients (nn.Embedding(sparse=True))",
-    "clipping": "the norm of gradients is clipped before the step, by the wrapper's clip_grad_norm_() if it has one",
+    "clipping": "the norm of gradients is clipped before the step, by the strategy's clip_grad_norm_() if it has one",
     "parameter_groups": "an optimizer with groups of parameters that have options of their own (weight decay, say)",
     "schedules": "a learning rate, or another option, that a scheduler changes in param_groups between steps",
     "evaluation_mode": "training while the model is in evaluation mode, as fine-tuning with fixed statistics does",

@@ -2,9 +2,10 @@
 
 Claim: with tagged gradients the payload of every reduction is read, and no element is found in two reductions of the
 same group in one step. Twice the bytes with the right result (an average of averages) is otherwise seen by nobody. And
-where most parameters are frozen, no more numbers are reduced than there are trainable ones, but for padding; who hands
-out tensors of one shape in chunks, one to each rank, may fill the last chunk up. A sum in which each number comes from
-one rank and is zero on all others hands out what that rank has, and reduces nothing.
+where most parameters are frozen, no more numbers are reduced than there are trainable ones, but for padding: zeros up
+to the next multiple of a power of two, as buckets and flat buffers are aligned; who hands out tensors of one shape in
+chunks, one to each rank, may fill the last chunk up. A sum in which each number comes from one rank and is zero on all
+others hands out what that rank has, and reduces nothing.
 
 Catches: hooks *and* a loop after backward that both reduce; a parameter in two buckets; tied parameters listed twice;
 frozen parameters that are reduced as zeros.
@@ -94,7 +95,8 @@ def _weigh(recording: Recording, rank: RankRecording, handed_out: set[Collective
     for collective in rank.collectives:
         if _adds(collective) and collective.step >= 0 and collective.dtype.startswith(FLOATING):
             findings.comparisons += 1
-            sent[collective.step, collective.group] += 0 if collective in handed_out else collective.numel
+            numel = 0 if collective in handed_out else collective.numel - _num_padded(collective.payload)
+            sent[collective.step, collective.group] += numel
             if "scatter" in collective.op:
                 filled.add((collective.step, collective.group))
     return [
@@ -113,6 +115,18 @@ def _weigh(recording: Recording, rank: RankRecording, handed_out: set[Collective
         for (step, group), numel in sent.items()
         if numel > allowed + ((world_size - 1) * chunks if (step, group) in filled else 0)
     ]
+
+
+def _num_padded(payload: np.ndarray | None) -> int:
+    """How many zeros fill ``payload`` up: a run of fewer than 2**k that ends where 2**k divides the place.
+
+    Tensors of zeros among others end in no such place but by chance, and none that is a payload by itself is padding.
+    """
+    if payload is None or not payload.any():
+        return 0
+    edges = np.flatnonzero(np.diff(payload == 0, prepend=False, append=False))  # where runs begin and end, in turns
+    begins, ends = edges[::2], edges[1::2]
+    return int(np.sum((ends - begins)[ends - begins < (ends & -ends)]))
 
 
 def _count(recording: Recording, rank: RankRecording, book: TagBook, findings: Findings) -> list[Failure]:

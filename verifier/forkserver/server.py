@@ -30,7 +30,7 @@ from verifier.forkserver.output import Output
 from verifier.forkserver.references import References, receive_seals
 from verifier.forkserver.spawned import spawn
 from verifier.forkserver.store import StoreServer
-from verifier.forkserver.warmup import refuse_threads, warm_up
+from verifier.forkserver.warmup import import_the_rest, refuse_threads, warm_up
 from verifier.forkserver.watch import TICK_S, Watch
 from verifier.launcher import place_of
 from verifier.scenario import Scenario
@@ -257,5 +257,7 @@ def serve(owner: socket.socket) -> None:
             return
         lines.write(json.dumps(answer) + "\n")
         lines.flush()
+        if START_METHOD == "fork":
+            import_the_rest()
         with suppress(OSError):  # then they are forked when they are needed
             server.fork_ahead(len(answer["acts"][0]["members"]) - 1)

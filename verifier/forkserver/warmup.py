@@ -15,9 +15,11 @@ import sys
 import threading
 import warnings
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from verifier.catalogue import WORKLOADS
 from verifier.devices import torch_meets_a_driver
 from verifier.errors import OurFault
 
@@ -27,6 +29,8 @@ EXIT_CONFIG = 78  # EX_CONFIG
 def warm_up() -> None:
     gc.disable()
     _import_and_step()
+    with suppress(ImportError, AttributeError):  # which init_process_group() clears, in each rank
+        importlib.import_module("torch._dynamo.trace_rules").clear_lru_cache()
     gc.freeze()
     gc.enable()
 
@@ -72,10 +76,20 @@ def _import_and_step() -> None:
         importlib.import_module(f"verifier.workloads.{workload}")
     for strategy in ("naive", "flat", "hook", "async_hook", "bucketed", "torch_ddp"):
         importlib.import_module(f"ddp_core.strategies.{strategy}")
+    importlib.import_module("ddp_core.recognition").styles()  # all of them are looked at, by every rank
     # Even on the CPU a step asks for GPUs, hidden ones as well (the optimizer does, and the autograd engine, which has
     # threads for them). That starts the driver, in a thread: ranks then take that step, ahead (``rehearse``).
     if not torch_meets_a_driver():
         _step()
+
+
+@cache
+def import_the_rest() -> None:
+    """While the owner is busy with its first answer: what only some scenarios need, once for all their ranks."""
+    for name in [f"verifier.workloads.{name}" for name in WORKLOADS.names()] + ["torch.utils.serialization.config"]:
+        with suppress(Exception):  # ranks meet it, too, and say so in their recordings
+            importlib.import_module(name)
+    gc.freeze()
 
 
 def rehearse() -> None:

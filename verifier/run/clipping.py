@@ -41,5 +41,6 @@ def clip(subject: Subject, step: int, max_norm: float) -> None:
 def was_too_early(subject: Subject) -> bool:
     """After the first step: did an optimizer of the strategy's own reduce in it what this loop had clipped?"""
     clipped_by_loop = subject.scenario.clip_norm is not None and subject.driver.own_clip is None
-    brought = subject.driver.optimizer_of_wrap is not None
+    driver = subject.driver
+    brought = driver.optimizer_of_wrap is not None or callable(getattr(driver.wrapped, "wrap_optimizer", None))
     return clipped_by_loop and brought and ("gradient", 0) in subject.journal.replaced

@@ -46,7 +46,7 @@ def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> li
 def optimizer_of(
     driver: Driver, scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]], cls: type[Optimizer], options: Any
 ) -> Optimizer:
-    """The optimizer that ``driver`` makes for ``named``.
+    """The optimizer that ``driver`` makes for ``named``, and is told of: it may clip, or run the backward.
 
     Where the scenario says so, parameters come as ``model.parameters()`` does: to be gone through once.
     Who says that this will not do, with a TypeError, gets a list; so does a stranger's ``Driver``, as is documented.
@@ -54,8 +54,10 @@ def optimizer_of(
     asked = grouped(scenario, named)
     if scenario.parameters_once and not makes_its_own(driver):
         with suppress(TypeError):
-            return driver.make_optimizer(cls, iter(asked), **options)  # type: ignore[arg-type]
-    return driver.make_optimizer(cls, asked, **options)
+            driver.optimizer_made = driver.make_optimizer(cls, iter(asked), **options)  # type: ignore[arg-type]
+            return driver.optimizer_made
+    driver.optimizer_made = driver.make_optimizer(cls, asked, **options)
+    return driver.optimizer_made
 
 
 def optimizer_with_less(

@@ -1,0 +1,35 @@
+"""What LS701 takes for padding: zeros that fill a buffer up to where it is aligned, and no tensor of zeros."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from verifier.checks.ls701_redundant_reduction import _num_padded
+
+
+def payload(*runs: int) -> np.ndarray:
+    """Runs of ones and of zeros, in turns."""
+    return np.concatenate([np.full(length, (place + 1) % 2) for place, length in enumerate(runs)])
+
+
+@pytest.mark.parametrize(
+    ("runs", "num_padded"),
+    [
+        ((170, 342), 342),  # a flat buffer of 512
+        ((5, 59, 40, 24), 83),  # each begins at a multiple of 64
+        ((170, 445), 0),  # frozen parameters at the end of what is trained: 615 is no multiple of anything
+        ((25, 200, 170), 0),  # and before it
+        ((0, 256), 0),  # a frozen parameter by itself
+        ((64, 64), 64),  # a flat buffer of 128
+        ((128, 128), 128),
+        ((128, 256), 0),  # 384 is a multiple of 128: nothing was to be filled up
+        ((7,), 0),
+    ],
+)
+def test_what_counts_as_padding(runs, num_padded):
+    assert _num_padded(payload(*runs)) == num_padded
+
+
+def test_what_was_not_kept_is_not_known_to_be_padding():
+    assert _num_padded(None) == 0
