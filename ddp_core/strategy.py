@@ -33,6 +33,7 @@ EXPECTED_CLAIMS = {
     "several_inputs": "a model that takes several inputs",
     "named_inputs": "a model that is given an input by name",
     "checkpointing": "activation checkpointing, not re-entrant",
+    "reentrant_checkpointing": "re-entrant activation checkpointing, which runs a backward inside the backward",
     "complex_parameters": "complex parameters",
     "mixed_dtypes": "parameters of several dtypes in one model",
     "odd_parameters": "tied, frozen, scalar and twice-used parameters, two that share a gradient tensor, "
@@ -49,6 +50,7 @@ EXPECTED_CLAIMS = {
 # Those that DistributedDataParallel gets wrong without an error, or does not offer: judged only where claimed.
 EXTRA_CLAIMS = {
     "two_forwards": "two forwards, then a backward for each",
+    "reentrant_sharing": "a weight used inside a re-entrant checkpoint and outside of it",
     "registration_order": "equal parameters registered in another order on some rank are matched by name, or refused",
     "holes_in_memory": "parameters that are slices with gaps between their elements (x[:, 0])",
     "uneven_inputs": "ranks with different numbers of batches, inside join()",

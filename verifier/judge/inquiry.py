@@ -16,12 +16,14 @@ from verifier.verdict import Failure
 
 
 def local_gradients(recording: Recording, step: int, name: str, what: str = "local_gradient") -> dict[int, np.ndarray]:
-    """Each rank's own gradient before synchronisation, as the single process computed it, where it was recorded.
+    """Each rank's own gradient before synchronisation, as the single process computed it, where it was recorded: in the
+    first step. Tags are the same in each.
 
     ``what``: of all its micro-batches, or ``first_gradient``, ``last_gradient``: of one alone.
     """
     assert recording.reference is not None
     ranks = range(recording.scenario.world_size)
+    step = 0 if recording.scenario.tagged else step
     found = {rank: recording.reference.tensor(f"{what}_{rank}", step, name) for rank in ranks}
     return {rank: t.values for rank, t in found.items() if t is not None and t.values is not None}
 

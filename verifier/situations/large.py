@@ -5,6 +5,7 @@ A bucketed wrapper with a cap of its own puts the small probes into one bucket, 
 otherwise with large tensors than with small ones has no others to do it with: each has more than 2^20 elements, a usual
 size of pieces, and not a whole number of those. Weights are judged here as well. The width is even: an odd one has a
 middle, whose code is the mean of all, and who sends means would seem to send that one element again and again.
+There is a second step: what counts or collects for each bucket has to begin anew for all of them.
 """
 
 from __future__ import annotations
@@ -18,5 +19,12 @@ SITUATION = Situation(
     samples_per_micro_batch=1,
     repeat=False,
     most_ranks=8,
-    fields={"tagged": True, "tags_move_weights": True, "depth": 5, "width": 1026, "needs": ("float64",)},
+    fields={
+        "num_steps": 2,
+        "tagged": True,
+        "tags_move_weights": True,
+        "depth": 5,
+        "width": 1026,
+        "needs": ("float64",),
+    },
 )
