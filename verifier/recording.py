@@ -188,7 +188,7 @@ class Recording:
         ranks = [_read_rank(folder / "subject" / f"rank{r}", r) for r in range(scenario.world_size)]
         sharding.assemble(ranks, in_groups=scenario.subgroups)
         reference = next((_read_rank(path, 0) for path in folder.glob("reference/rank0")), None)
-        if ranks[0].notes.get("contract", {}).get("sharded"):
+        if ranks[0].notes.get("contract", {}).get("sharded") and not scenario.subgroups:
             sharding.assemble_by_hand(ranks, reference, ranks[0].notes.get("parameters", []))
         launch = next((read_model(_Launch, path).model_dump() for path in folder.glob("launch.json")), {})
         alone = next((cls.load(path.parent) for path in folder.glob("alone/scenario.json")), None)

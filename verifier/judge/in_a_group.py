@@ -13,7 +13,7 @@ from verifier.judge.arithmetic import contract_of
 from verifier.judge.equivalence import blocked_reference
 from verifier.judge.inquiry import local_gradients
 from verifier.recording import RankRecording, Recording
-from verifier.subgroups import members
+from verifier.subgroups import groups, members
 from verifier.verdict import Failure
 
 HIDDEN = "gradients are not what .grad shows, and what a group's weights should be is not known"
@@ -23,10 +23,11 @@ Own = dict[int, np.ndarray]  # the ranks' own gradients of a parameter, as the s
 def compare_in_groups(recording: Recording) -> Findings:
     """Every rank's gradient of the first step, and where it took its weights, against its group's, by name.
 
-    Not claimed where gradients are kept elsewhere than in ``.grad``, and the update rule is the strategy's own.
+    Not claimed where gradients are kept elsewhere than in ``.grad``, and the update rule is the strategy's own; nor
+    where ranks show parts of weights, of which it is not known whose they are.
     """
     contract = contract_of(recording)
-    if contract.get("lossy") or contract.get("sharded"):
+    if contract.get("lossy"):
         return Findings(not_claimed=HIDDEN)
     if not recording.complete:
         return Findings(blocked="not every rank came to its end in the group that it was given")
@@ -39,11 +40,13 @@ def compare_in_groups(recording: Recording) -> Findings:
             findings.comparisons += 1
             due = _together(own, _group(recording, rank), summed=contract.get("average") == "sum")
             held, stepped = _values(rank, "gradient", 0, name), _stepped_by(recording, rank, name)
-            if stepped is not None:
+            if stepped is not None and stepped.shape != due.shape:
+                hidden = True
+            elif stepped is not None:
                 if not _alike(stepped, due):
                     shown = held if held is not None and not _alike(held, due) else stepped
                     findings.failures.append(_failure(recording, rank, name, shown, due, own))
-            elif held is None or (not _alike(held, due) and _alike(held, own[rank.rank])):
+            elif held is None or contract.get("sharded") or (not _alike(held, due) and _alike(held, own[rank.rank])):
                 hidden = True
             elif not _alike(held, due):
                 findings.failures.append(_failure(recording, rank, name, held, due, own))
@@ -57,6 +60,14 @@ def _group(recording: Recording, rank: RankRecording) -> tuple[int, ...]:
 def _together(own: Own, ranks: tuple[int, ...], *, summed: bool) -> np.ndarray:
     total: np.ndarray = np.sum([own[rank] for rank in ranks], axis=0)
     return total if summed else total / len(ranks)
+
+
+def _whose(recording: Recording, mine: tuple[int, ...], held: np.ndarray, own: Own) -> str | None:
+    """The ranks of another group whose mean, or sum, this is."""
+    for group in groups(recording.scenario.world_size):
+        if group != mine and any(_alike(held, _together(own, group, summed=summed)) for summed in (False, True)):
+            return ", ".join(map(str, group))
+    return None
 
 
 def _values(rank: RankRecording, what: str, step: int, name: str) -> np.ndarray | None:
@@ -92,6 +103,10 @@ def _failure(
         cause, confidence = "divided_by_the_job", 0.95
         explanation = f"{where} of {name} is divided by {len(everybody)}, the number of all ranks"
         hint = "divide by get_world_size(group)"
+    elif other := _whose(recording, group, held, own):
+        cause, confidence = "another_groups", 1.0
+        explanation = f"{where} of {name}, or what its weight was stepped by, is that of ranks {other}"
+        hint = "take owners from the group (get_rank(group), get_world_size(group)), and hand it to every collective"
     else:
         cause, confidence = None, 0.0
         explanation = f"{where} of {name} is not the mean over that group"

@@ -39,20 +39,35 @@ def settle(recording: Recording) -> Recording:
 
 def note_together(recordings: Sequence[Recording]) -> None:
     """What only all recordings of a run together tell, noted in each: has one rank shown where an own rule leads, in
-    any of them; and has any weight moved?
+    any of them; and has any weight moved? And whose rule it is where weights do not tell, but others' do.
     """
     shown_alone = any(has_own_rule(r) and r.alone is not None and r.alone.ranks[0].completed for r in recordings)
     never_moves = not any(moves(r) for r in recordings if r.scenario.same_start and not r.scenario.tagged)
+    seen = [r for r in recordings if "own_rule" in r.ranks[0].notes and _compared_at_once(r) and r.complete and moves(r)]
+    is_own = any(map(has_own_rule, seen))
+    is_sgd = any(r.scenario.optimizer == "sgd" for r in seen) and not is_own
+    for recording in recordings:
+        notes = recording.ranks[0].notes
+        if is_own and "own_rule" in notes and (recording.scenario.overflow or not recording.scenario.same_start):
+            notes["own_optimizer"] = notes["own_rule"]
+        elif is_sgd and recording.scenario.tagged:
+            notes.pop("own_rule", None)
     for recording in recordings:
         recording.ranks[0].notes.update({SHOWN_ALONE: shown_alone, NEVER_MOVES: never_moves})
 
 
+def _compared_at_once(recording: Recording) -> bool:
+    """Do weights tell whose rule it is? They tell nothing where tags have moved them, an infinity has, or where replicas
+    began elsewhere than the single process.
+    """
+    scenario = recording.scenario
+    if blocked_reference(recording) or scenario.tagged or scenario.overflow or not scenario.same_start:
+        return False
+    return is_exact(recording) or is_wide(recording)
+
+
 def _differs_at_once(recording: Recording) -> bool:
-    if blocked_reference(recording) or recording.scenario.tagged:
-        return False
-    if not (is_exact(recording) or is_wide(recording)):
-        return False
-    return bool(compare_with_reference(recording, range(1)).failures)
+    return _compared_at_once(recording) and bool(compare_with_reference(recording, range(1)).failures)
 
 
 def _forgets(recording: Recording) -> bool:
