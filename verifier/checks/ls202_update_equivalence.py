@@ -90,6 +90,9 @@ def not_told_by_tags(recording: Recording) -> str | None:
     """Why weights that tags have moved tell nothing; None: they do. A rule of its own is not known from other steps."""
     if blocked_reference(recording):
         return None
+    lossy = contract_of(recording).get("lossy")
+    if lossy:
+        return f"the strategy declares lossy={lossy!r}, and tags do not survive rounding"
     rule = recording.ranks[0].notes.get("own_optimizer") or recording.ranks[0].notes.get("own_rule")
     return not_comparable(recording) or (f"the update rule may be the strategy's own ({rule})" if rule else None)
 

@@ -40,9 +40,6 @@ def not_comparable(recording: Recording) -> str | None:
         return "the strategy trains copies of the parameters, which tags do not reach"
     if reason := tagged_too_late(recording):
         return reason
-    lossy = contract_of(recording).get("lossy")
-    if lossy and recording.scenario.tagged:
-        return f"the strategy declares lossy={lossy!r}, and tags do not survive rounding"
     if contract_of(recording).get("average") == "sum" and recording.scenario.clip_norm is not None:
         return "the strategy declares average='sum', and what is clipped is then another norm"
     if recording.scenario.unscaled and any(scale > 1 for scale in _loss_scales(recording)):
