@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from verifier.judge.arithmetic import SINGLE, WIDE
 from verifier.judge.comparison import UNIT_ROUNDOFF
-from verifier.recording import EARLIER, RankRecording, Recording
+from verifier.recording import EARLIER, RankRecording, Recording, Tensor
 
 ROUNDINGS = 4  # 1 / W, the product with it, and as many again: a rule's own factor is that near to 1 / W by no accident
 SHOWN_ALONE = "shown_alone"  # a note that judging makes: in some scenario, one rank shows where the own rule leads
@@ -22,15 +23,27 @@ def before_its_own_step(recording: Recording, rank: RankRecording, step: int, na
 
     None: nothing has, or it was multiplied or divided by the number of ranks, which is no rule.
     """
-    notes, earlier = recording.ranks[0].notes, rank.tensor(EARLIER, step, name)
-    if {"own_optimizer", "own_rule"}.isdisjoint(notes) or earlier is None or earlier.values is None:
+    earlier = rank.tensor(EARLIER, step, name)
+    if {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes) or earlier is None or earlier.values is None:
         return None
-    before, after, times = earlier.values, rank.tensors["gradient", step, name].values, recording.scenario.world_size
-    if after is None or after.shape != before.shape or times == 1:
-        return before
-    few = ROUNDINGS * UNIT_ROUNDOFF.get(earlier.dtype, UNIT_ROUNDOFF["float64"])
-    by_ranks = (np.allclose(a * times, b, rtol=few, atol=0.0) for a, b in ((after, before), (before, after)))
-    return None if any(by_ranks) else before
+    if recording.scenario.world_size == 1 or not (found := _by_ranks(recording, rank, step, earlier)):
+        return earlier.values
+    if earlier.dtype in (*SINGLE, *WIDE):
+        return None
+    others = [tensor for _, tensor in sorted(rank.named(EARLIER, step).items())]
+    return None if all(found & _by_ranks(recording, rank, step, other) for other in others) else earlier.values
+
+
+def _by_ranks(recording: Recording, rank: RankRecording, step: int, earlier: Tensor) -> set[str]:
+    """Was what is ``earlier`` multiplied, or divided, by the number of ranks, in ``step()``, as far as roundings tell?
+    Those of bfloat16 are so wide that a rule's own factor may lie among them, for one parameter and not for all.
+    """
+    after, before = rank.tensors["gradient", step, earlier.name].values, earlier.values
+    if after is None or before is None or after.shape != before.shape:
+        return set()
+    few, times = ROUNDINGS * UNIT_ROUNDOFF.get(earlier.dtype, UNIT_ROUNDOFF["float64"]), recording.scenario.world_size
+    ways = {"divided": (after, before), "multiplied": (before, after)}
+    return {way for way, (a, b) in ways.items() if np.allclose(a * times, b, rtol=few, atol=0.0)}
 
 
 def weights_tell(recording: Recording, *, strictly: bool) -> bool:

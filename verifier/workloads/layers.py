@@ -19,6 +19,7 @@ DTYPES = {
     "autocast": (torch.float32,) * 3,
     "bfloat16": (torch.bfloat16,) * 3,
     "mixed_dtypes": (torch.float32, torch.float64, torch.bfloat16, torch.float16),
+    "mixed_accumulated": (torch.float32, torch.float64, torch.bfloat16, torch.float16),
     "restart_dtypes": (torch.float32, torch.float64, torch.float32),
     "complex": (torch.float32, torch.complex64, torch.complex128),
 }
