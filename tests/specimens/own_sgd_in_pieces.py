@@ -1,4 +1,4 @@
-"""A driver brings SGD of its own, which steps large weights in pieces and forgets what is left after the last whole one.
+"""A driver brings SGD of its own, which steps large weights in pieces and forgets what the last whole one leaves.
 
 A class of mistake, of fused and sharded optimizers: the number of pieces is rounded down. All that is smaller than a
 piece is right, and so is what has a whole number of them.

@@ -1,4 +1,4 @@
-"""The reduction is queued for the end of the backward by the first hook that fires, which may be one of a backward inside.
+"""The reduction is queued for the end of the backward by the first hook that fires, perhaps in a backward inside.
 
 pytorch/pytorch#24965, and facebookresearch/fairscale#753, where it was moved to a hook on the output: under re-entrant
 checkpointing a callback belongs to the innermost backward, and what gets its gradient later is never averaged.

@@ -43,7 +43,9 @@ def note_together(recordings: Sequence[Recording]) -> None:
     """
     shown_alone = any(has_own_rule(r) and r.alone is not None and r.alone.ranks[0].completed for r in recordings)
     never_moves = not any(moves(r) for r in recordings if r.scenario.same_start and not r.scenario.tagged)
-    seen = [r for r in recordings if "own_rule" in r.ranks[0].notes and _compared_at_once(r) and r.complete and moves(r)]
+    seen = [
+        r for r in recordings if "own_rule" in r.ranks[0].notes and _compared_at_once(r) and r.complete and moves(r)
+    ]
     is_own = any(map(has_own_rule, seen))
     is_sgd = any(r.scenario.optimizer == "sgd" for r in seen) and not is_own
     for recording in recordings:
@@ -57,8 +59,8 @@ def note_together(recordings: Sequence[Recording]) -> None:
 
 
 def _compared_at_once(recording: Recording) -> bool:
-    """Do weights tell whose rule it is? They tell nothing where tags have moved them, an infinity has, or where replicas
-    began elsewhere than the single process.
+    """Do weights tell whose rule it is? Not where tags have moved them, or an infinity has, nor where replicas began
+    elsewhere than the single process.
     """
     scenario = recording.scenario
     if blocked_reference(recording) or scenario.tagged or scenario.overflow or not scenario.same_start:

@@ -14,5 +14,5 @@ SITUATION = Situation(
     standard_where="float16",
     workload="loud",
     repeat=False,
-    fields={"small_buckets": True, "unscaled": True, "judged_by": ("LS201", "LS601")},
+    fields={"small_buckets": True, "unscaled": True, "judged_by": ("LS201", "LS202", "LS601")},
 )
