@@ -18,12 +18,14 @@ def payload(*runs: int) -> np.ndarray:
     [
         ((170, 342), 342),  # a flat buffer of 512
         ((5, 59, 40, 24), 83),  # each begins at a multiple of 64
-        ((170, 445), 0),  # frozen parameters at the end of what is trained: 615 is no multiple of anything
-        ((25, 200, 170), 0),  # and before it
+        ((25, 45, 40), 39),  # and the next gradient begins with zeros
+        ((61, 67, 40), 67),  # the last gradient before the padding ends in zeros: 128 is reached
+        ((170, 445), 342),  # of frozen parameters behind what is trained no more than would fill up to 512
+        ((25, 200, 170), 103),  # and before it: no more than up to 128
         ((0, 256), 0),  # a frozen parameter by itself
         ((64, 64), 64),  # a flat buffer of 128
         ((128, 128), 128),
-        ((128, 256), 0),  # 384 is a multiple of 128: nothing was to be filled up
+        ((128, 256), 128),  # up to 256
         ((7,), 0),
     ],
 )

@@ -40,6 +40,7 @@ from verifier.judge.equivalence import blocked_reference, not_comparable
 from verifier.judge.frozen import compare_frozen
 from verifier.judge.out_of_sight import bounds_weights, compare_gradients
 from verifier.judge.overflowed import compare_overflow
+from verifier.judge.own_rule import SHOWN_ELSEWHERE
 from verifier.judge.updates import compare_weights, not_judged
 from verifier.lines import NOT_RESCHEDULED
 from verifier.recording import Recording
@@ -93,7 +94,8 @@ def not_told_by_tags(recording: Recording) -> str | None:
     lossy = contract_of(recording).get("lossy")
     if lossy:
         return f"the strategy declares lossy={lossy!r}, and tags do not survive rounding"
-    rule = recording.ranks[0].notes.get("own_optimizer") or recording.ranks[0].notes.get("own_rule")
+    notes = recording.ranks[0].notes
+    rule = notes.get("own_optimizer") or (None if notes.get(SHOWN_ELSEWHERE) else notes.get("own_rule"))
     return not_comparable(recording) or (f"the update rule may be the strategy's own ({rule})" if rule else None)
 
 

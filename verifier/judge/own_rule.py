@@ -22,6 +22,7 @@ from verifier.recording import RankRecording, Recording
 from verifier.scenario import ADAMW_DECAY, ADAMW_EPS, DECAY, SLOWER, Scenario
 
 Direction = Callable[[np.ndarray], np.ndarray]
+SHOWN_ELSEWHERE = "is_sgd"  # a note that judging makes: what may have been an own rule is SGD where weights tell
 READ_BY = frozenset({"LS202", "LS504"})
 
 
@@ -53,7 +54,7 @@ def note_together(recordings: Sequence[Recording]) -> None:
         if is_own and "own_rule" in notes and (recording.scenario.overflow or not recording.scenario.same_start):
             notes["own_optimizer"] = notes["own_rule"]
         elif is_sgd and recording.scenario.tagged:
-            notes.pop("own_rule", None)
+            notes[SHOWN_ELSEWHERE] = True
     for recording in recordings:
         recording.ranks[0].notes.update({SHOWN_ALONE: shown_alone, NEVER_MOVES: never_moves})
 
