@@ -13,14 +13,12 @@ from ddp_core import Contract
 
 TRIPS = {"LS201"}
 CAUSE = "another_groups"
-CONTRACT = Contract(sharded=True, disclaims={"sparse_gradients"})
+CONTRACT = Contract(sharded=True, disclaims={"sparse_gradients", "parameter_groups"})
 
 
 class Zero(DistributedDataParallel):
     def wrap_optimizer(self, cls, parameters, **options):
         everything, rank, num_ranks = list(parameters), dist.get_rank(), dist.get_world_size()
-        if everything and isinstance(everything[0], dict):
-            raise NotImplementedError("groups of parameters")
 
         class Sharded(cls):
             def step(self, closure=None):

@@ -357,6 +357,65 @@ def test_a_buffer_of_gradients_is_cleared_beside_them():
     assert wrapped.cleared == 1
 
 
+REDUCES_IN_STEP = """
+CLIPS = True
+
+class wrap(Base):
+    from ddp_core import Contract
+    contract = Contract(disclaims={"sparse_gradients", "unused_parameters"})
+
+    def wrap_optimizer(self, cls, parameters, **options):
+        model = self.module
+
+        class Reducing(cls):
+            done = False
+
+            def reduce(self):
+                if not self.done:
+                    mean(model)
+                self.done = True
+
+            def step(self):
+                self.reduce()
+                self.done = False
+                super().step()
+
+        def clip_grad_norm_(self, max_norm):
+            self.reduce()
+            return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+
+        if CLIPS:
+            Reducing.clip_grad_norm_ = clip_grad_norm_
+        return Reducing(parameters, **options)
+"""
+
+
+@pytest.mark.parametrize("clips", [True, False])
+def test_an_optimizer_that_is_made_clips_by_itself_or_nobody_does(lockstep, tmp_path, clips):
+    """torch's clipping would come before it reduces in ``step()``."""
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + REDUCES_IN_STEP.replace("CLIPS = True", f"CLIPS = {clips}"))
+    report = lockstep.verify(str(path), world_size=2, profile="standard", workloads=["llama"])
+    report.assert_pass()
+    why = {scenario.name: scenario.not_claimed or "" for scenario in report.scenarios}
+    assert ("clip_grad_norm_() of its own" in why["clipping"]) != clips
+
+
+def test_an_optimizer_that_is_made_runs_the_backward_if_it_can():
+    class Made(torch.optim.SGD):
+        num_backwards = 0
+
+        def backward(self, loss):
+            self.num_backwards += 1
+            loss.backward()
+
+    model = nn.Linear(2, 2)
+    driver = Driver(model, model)
+    driver.optimizer_made = Made(model.parameters(), lr=0.1)
+    driver.backward(model(torch.ones(1, 2)).sum())
+    assert driver.optimizer_made.num_backwards == 1
+
+
 def test_names_and_arguments():
     assert first_of(Owner(), ["reduce_grads", "sync_gradients"]) == "sync_gradients"  # the former wants a bucket
     assert first_of(Owner(), ["reduce_grads"], 1) == "reduce_grads"

@@ -154,10 +154,10 @@ def test_a_tensor_that_rests_while_nothing_can_be_compared_is_unknown(verify):
     )
 
 
-def _is_a_rules(factors, dtype):
+def _is_a_rules(factors, dtypes):
     """Is the change of ``w0`` a rule's? Each weight's gradient was multiplied by its factor, in a step of two ranks."""
     before, tensors = np.linspace(-1.0, 1.0, 7), {}
-    for number, factor in enumerate(factors):
+    for number, (factor, dtype) in enumerate(zip(factors, dtypes, strict=True)):
         for what, values in ((EARLIER, before), ("gradient", before * factor)):
             found = SimpleNamespace(name=f"w{number}", values=values, dtype=dtype)
             tensors[what, 0, found.name] = found
@@ -174,18 +174,19 @@ def _is_a_rules(factors, dtype):
 @pytest.mark.parametrize(("factor", "a_rule"), [(0.500377, True), (0.5 * (1 + 1e-9), True), (0.5, False), (2.0, False)])
 def test_a_rules_own_factor_is_no_world_size_because_it_is_near(factor, a_rule):
     """A trust ratio came to 0.500377 once, on two ranks."""
-    assert _is_a_rules([factor], "float64") == a_rule
+    assert _is_a_rules([factor], ["float64"]) == a_rule
 
 
 @pytest.mark.parametrize(
-    ("factors", "dtype", "a_rule"),
+    ("factors", "dtypes", "a_rule"),
     [
-        ((0.502, 0.7), "bfloat16", True),  # within bfloat16's roundings of a half, and one of many factors
-        ((0.502, 2.0), "bfloat16", True),
-        ((0.5, 0.501), "bfloat16", False),
-        ((0.5, 0.7), "float32", False),
+        ((0.502, 0.7), ("bfloat16", "bfloat16"), True),  # within roundings of a half, and one of many factors
+        ((0.502, 2.0), ("bfloat16", "float16"), True),
+        ((0.5, 0.501), ("bfloat16", "bfloat16"), False),
+        ((0.5, 0.7), ("bfloat16", "float32"), False),  # all that are narrow
+        ((0.5, 0.7), ("float32", "float32"), False),
     ],
 )
-def test_in_narrow_dtypes_a_division_by_the_ranks_is_one_of_all_gradients(factors, dtype, a_rule):
+def test_in_narrow_dtypes_a_division_by_the_ranks_is_one_of_all_narrow_gradients(factors, dtypes, a_rule):
     """A trust ratio came so near to a third for one matrix of bfloat16, in one of some twenty seeds."""
-    assert _is_a_rules(factors, dtype) == a_rule
+    assert _is_a_rules(factors, dtypes) == a_rule

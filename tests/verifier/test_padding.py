@@ -18,14 +18,13 @@ def payload(*runs: int) -> np.ndarray:
     [
         ((170, 342), 342),  # a flat buffer of 512
         ((5, 59, 40, 24), 83),  # each begins at a multiple of 64
-        ((25, 45, 40), 39),  # and the next gradient begins with zeros
-        ((61, 67, 40), 67),  # the last gradient before the padding ends in zeros: 128 is reached
-        ((170, 445), 342),  # of frozen parameters behind what is trained no more than would fill up to 512
-        ((25, 200, 170), 103),  # and before it: no more than up to 128
+        ((25, 45, 40, 18), 57),  # and the next gradient begins with zeros
+        ((61, 67, 40, 24), 87),  # the last gradient before the padding ends in zeros
+        ((170, 445), 0),  # frozen parameters at the end of what is trained: 615 is no multiple of anything
+        ((25, 200, 170), 0),  # and before it
         ((0, 256), 0),  # a frozen parameter by itself
         ((64, 64), 64),  # a flat buffer of 128
-        ((128, 128), 128),
-        ((128, 256), 128),  # up to 256
+        ((128, 256), 127),  # 384 is a multiple of 128: no more was to be filled up
         ((7,), 0),
     ],
 )

@@ -118,21 +118,24 @@ def _weigh(recording: Recording, rank: RankRecording, handed_out: set[Collective
 
 
 def _num_padded(payload: np.ndarray | None) -> int:
-    """How many zeros fill ``payload`` up: fewer than 2**k, before a place that 2**k divides.
+    """How many zeros fill ``payload`` up: fewer than 2**k, before a place that 2**k divides, as it does the length.
 
-    Gradients may be zero before them and behind. Of tensors of zeros among others that hides a part,
-    and of none that is a payload by itself.
+    Gradients may be zero before them and behind. Tensors of zeros among others make up no such length but by chance,
+    and none that is a payload by itself is padding.
     """
     if payload is None or not payload.any():
         return 0
     edges = np.flatnonzero(np.diff(payload == 0, prepend=False, append=False))  # where runs begin and end, in turns
-    return sum(_filling(int(begin), int(end)) for begin, end in zip(edges[::2], edges[1::2], strict=True))
+    aligned = len(payload) & -len(payload)
+    return sum(_filling(int(begin), int(end), aligned) for begin, end in zip(edges[::2], edges[1::2], strict=True))
 
 
-def _filling(begin: int, end: int) -> int:
-    """Of a run of zeros: those up to the place in it, or at its end, that the largest power of two divides."""
+def _filling(begin: int, end: int, aligned: int) -> int:
+    """Of a run of zeros: those up to the place in it, or at its end, that the largest power of two divides, which is
+    ``aligned`` at most.
+    """
     place = end & -(1 << ((begin ^ end).bit_length() - 1))
-    return min(place - begin, (place & -place) - 1)
+    return min(place - begin, min(place & -place, aligned) - 1)
 
 
 def _count(recording: Recording, rank: RankRecording, book: TagBook, findings: Findings) -> list[Failure]:

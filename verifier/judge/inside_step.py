@@ -30,13 +30,13 @@ def before_its_own_step(recording: Recording, rank: RankRecording, step: int, na
         return earlier.values
     if earlier.dtype in (*SINGLE, *WIDE):
         return None
-    others = [tensor for _, tensor in sorted(rank.named(EARLIER, step).items())]
+    others = [other for other in rank.named(EARLIER, step).values() if other.dtype not in (*SINGLE, *WIDE)]
     return None if all(found & _by_ranks(recording, rank, step, other) for other in others) else earlier.values
 
 
 def _by_ranks(recording: Recording, rank: RankRecording, step: int, earlier: Tensor) -> set[str]:
     """Was what is ``earlier`` multiplied, or divided, by the number of ranks, in ``step()``, as far as roundings tell?
-    Those of bfloat16 are so wide that a rule's own factor may lie among them, for one parameter and not for all.
+    Those of bfloat16 are so wide that a rule's own factor may lie among them: for one parameter, not for all narrow ones.
     """
     after, before = rank.tensors["gradient", step, earlier.name].values, earlier.values
     if after is None or before is None or after.shape != before.shape:
