@@ -36,7 +36,7 @@ def before_its_own_step(recording: Recording, rank: RankRecording, step: int, na
 
 def _by_ranks(recording: Recording, rank: RankRecording, step: int, earlier: Tensor) -> set[str]:
     """Was what is ``earlier`` multiplied, or divided, by the number of ranks, in ``step()``, as far as roundings tell?
-    Those of bfloat16 are so wide that a rule's own factor may lie among them: for one parameter, not for all narrow ones.
+    Those of bfloat16 are so wide that a rule's own factor may lie among them; for one parameter, not for all.
     """
     after, before = rank.tensors["gradient", step, earlier.name].values, earlier.values
     if after is None or before is None or after.shape != before.shape:
