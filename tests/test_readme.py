@@ -17,6 +17,7 @@ from verifier import catalogue
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```console\n\$ (.*?)\n(.*?)```", README, re.DOTALL)
 MASKS = [  # rounding, versions and times differ by machine
+    (r"(?m)(?<= )0\.\d+$", "E"),
     (r"torch [\d.]+(\+\w+)?", "torch V"),
     (r"\d\.?\d*e[-+]\d+", "E"),
     (r"observer: .*", "observer: O"),

@@ -76,6 +76,10 @@ def _rounded(e: GradientEvidence) -> Cause | None:
     """Off by no more than roundings to a narrower dtype on the wire: not undeclared compression, but rounding."""
     if len(e.local) < e.world_size or e.clipped or (dtype := rounded_to(e.observed, e.expected, e.local)) is None:
         return None
+    return rounded(dtype)
+
+
+def rounded(dtype: str) -> Cause:
     return Cause(
         "rounded_on_the_wire",
         0.9,

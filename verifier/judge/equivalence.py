@@ -15,12 +15,22 @@ import numpy as np
 
 from verifier.check import Findings
 from verifier.judge import uncalled
-from verifier.judge.arithmetic import contract_of, has_norms, is_exact, is_wide, may_turn_over, own_steps
+from verifier.judge.arithmetic import (
+    contract_of,
+    has_norms,
+    is_exact,
+    is_lossy,
+    is_wide,
+    keeps_float64,
+    may_turn_over,
+    own_steps,
+)
 from verifier.judge.comparison import compare
 from verifier.judge.expectation import Expected, expect
-from verifier.judge.inquiry import wrong_gradient
+from verifier.judge.inquiry import rounded_gradient, wrong_gradient
 from verifier.judge.inside_step import CHANGED_INSIDE, before_its_own_step, weights_tell
 from verifier.judge.late_tags import tagged_too_late
+from verifier.judge.narrowing import came_in
 from verifier.judge.norms import is_right
 from verifier.judge.presence import trained_though_frozen, wrong_presence
 from verifier.judge.rounding import is_rounding
@@ -140,10 +150,28 @@ def _compare(recording: Recording, step: int, name: str, findings: Findings) -> 
         elif wanted is not None:
             findings.comparisons += 1
             if _is_right(recording, step, name, observed.values, wanted, findings):
-                right.add(observed.bits)
+                if (rounded := _rounded(recording, rank, step, observed, wanted)) is None:
+                    right.add(observed.bits)
+                else:
+                    failures.append(rounded)
             else:
                 failures += _explained(recording, rank, step, observed, wanted, findings)
     return failures
+
+
+def _rounded(
+    recording: Recording, rank: RankRecording, step: int, observed: Tensor, wanted: Expected
+) -> Failure | None:
+    """What is said of a gradient of float64 beside narrower layers, whose noise hides roundings: was it rounded?"""
+    if is_exact(recording) or is_wide(recording) or is_lossy(recording):
+        return None
+    if observed.values is None or not keeps_float64(recording, observed.dtype):
+        return None
+    dtype = came_in(observed.values, wanted.values, recording.scenario.world_size, wanted.bound)
+    if dtype is None:
+        return None
+    difference = compare(observed.values, wanted.values, wanted.bound)
+    return rounded_gradient(recording, rank, step, observed.name, dtype, difference)
 
 
 def _explained(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from verifier.judge.comparison import Difference
-from verifier.judge.diagnosis import diagnose
+from verifier.judge.diagnosis import diagnose, rounded
 from verifier.judge.evidence import Cause, GradientEvidence
 from verifier.judge.packing import elsewhere, partners
 from verifier.recording import RankRecording, Recording
@@ -61,16 +61,21 @@ def wrong_gradient(
         held=_held(recording, step, name),
         agreed=_agreed(recording, step, name),
     )
-    return _failure(evidence, diagnose(evidence), scenario.name, step, name, difference)
+    return _failure(rank.rank, diagnose(evidence), scenario.name, step, name, difference)
 
 
-def _failure(
-    e: GradientEvidence, cause: Cause | None, scenario: str, step: int, name: str, difference: Difference
+def rounded_gradient(
+    recording: Recording, rank: RankRecording, step: int, name: str, dtype: str, difference: Difference
 ) -> Failure:
+    """What is said of a gradient that is no further off than it may be, and holds nothing but numbers of ``dtype``."""
+    return _failure(rank.rank, rounded(dtype), recording.scenario.name, step, name, difference)
+
+
+def _failure(rank: int, cause: Cause | None, scenario: str, step: int, name: str, difference: Difference) -> Failure:
     return Failure(
         scenario=scenario,
         step=step,
-        rank=e.rank,
+        rank=rank,
         parameter=name,
         index=list(difference.index),
         expected=repr(difference.expected),

@@ -58,6 +58,17 @@ def held_in(after: np.ndarray | None, wanted: np.ndarray | None, step: int, nois
     return None
 
 
+def came_in(observed: np.ndarray, wanted: np.ndarray, world_size: int, bound: np.ndarray | float = 0.0) -> str | None:
+    """The narrower dtype that ``observed``, a gradient of float64, travelled in: it holds numbers of that, or those
+    divided by the number of ranks, and ``wanted``, within whose ``bound`` it is, does not.
+    """
+    noise = float(np.max(bound, initial=0.0))
+    for times in (1, world_size):
+        if (dtype := held_in(observed * times, wanted * times, 0, noise * times)) is not None:
+            return dtype
+    return None
+
+
 def _numbers_of(values: np.ndarray, dtype: str) -> bool:
     """Are nearly all elements numbers of ``dtype``, but for a rounding of their own dtype?"""
     narrow = _narrowed(values.astype(np.float32), dtype).astype(np.float64)

@@ -135,7 +135,7 @@ def _local_gradients(
             _record(journal, f"last_gradient_{rank}", 0, last)
         own = [(n, p.grad) for n, p in model.named_parameters()]
         _record(journal, f"local_gradient_{rank}", 0, own)
-        if workload.rows_may_turn and scenario.num_micro_batches == 1:
+        if workload.rows_may_turn:
             _record(journal, f"{TURNED}_{rank}", 0, _turned(scenario, workload, model, own, rank))
     model.zero_grad(set_to_none=True)
     _put_back(model, buffers)
@@ -146,24 +146,33 @@ def _local_gradients(
 def _turned(
     scenario: Scenario, workload: Workload, model: nn.Module, own: list[tuple[str, Any]], rank: int
 ) -> list[tuple[str, torch.Tensor]]:
-    """How far a rank's gradients are from its ``own`` if its rows come in the opposite order, or in two parts, one
-    forward after the other: roundings, which a right strategy may have as well. The largest of each tensor.
+    """How far a rank's gradients are from its ``own`` if the rows of its micro-batches come in the opposite order, or
+    in two parts, one forward after the other: roundings, which a right strategy may have as well. The largest of each
+    tensor.
     """
     gradients = {name: gradient.clone() for name, gradient in own if gradient is not None}
-    *inputs, target = workload.micro_batch(0, 0, rank)
-    middle = -(-len(target) // 2)
     off: dict[str, torch.Tensor] = {}
-    for parts in ([slice(None)], [slice(middle), slice(middle, None)][: len(target)]):
-        turned = [part.flip(0) for part in inputs] if len(parts) == 1 else inputs
+    for in_parts in (False, True):
         model.zero_grad(set_to_none=True)
-        with casting(scenario):
-            output = torch.cat([workload.call(model, [rows[part] for rows in turned]) for part in parts])
-        workload.loss(output, target.flip(0) if len(parts) == 1 else target).backward()
+        for micro in range(scenario.num_micro_batches):
+            _other_order(scenario, workload, model, workload.micro_batch(0, micro, rank), in_parts).backward()
         for name, parameter in model.named_parameters():
             if parameter.grad is not None and name in gradients:
                 error = (parameter.grad - gradients[name]).abs().max().double()
                 off[name] = torch.maximum(error, off.get(name, error))
     return list(off.items())
+
+
+def _other_order(
+    scenario: Scenario, workload: Workload, model: nn.Module, batch: Sequence[torch.Tensor], in_parts: bool
+) -> torch.Tensor:
+    """The loss of a micro-batch in two parts, or in one whose rows are turned round."""
+    *inputs, target = batch if in_parts else [rows.flip(0) for rows in batch]
+    middle = -(-len(target) // 2) if in_parts else len(target)
+    parts = [part for part in (slice(middle), slice(middle, None)) if len(target[part])]
+    with casting(scenario):
+        output = torch.cat([workload.call(model, [rows[part] for rows in inputs]) for part in parts])
+    return workload.loss(output, target) / scenario.num_micro_batches
 
 
 @torch.no_grad()

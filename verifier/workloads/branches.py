@@ -27,9 +27,9 @@ DIRECTIONS = ["north", "east", "south", "west"]
 
 
 class BranchModel(nn.Module):
-    def __init__(self, order: list[str], width: int) -> None:
+    def __init__(self, order: list[str], width: int, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.branches = nn.ModuleDict({name: nn.Linear(width, width) for name in sorted(order)})
+        self.branches = nn.ModuleDict({name: nn.Linear(width, width, dtype=dtype) for name in sorted(order)})
         self.order = order
         self.turn = {name: number for number, name in enumerate(sorted(order))}  # else all have the same gradient
 
@@ -42,8 +42,12 @@ class Branches(Workload):
         names = [f"branch_{number}" for number in range(self.scenario.depth)] if self.scenario.depth else DIRECTIONS
         turn, backwards = divmod(rank or 0, 2)
         order = names[turn % len(names) :] + names[: turn % len(names)]
-        model = BranchModel(order[::-1] if backwards else order, self.width)
-        return rising(model.double()) if self.width > 6 or self.scenario.depth else model  # large codes need more bits
+        order = order[::-1] if backwards else order
+        if self.width <= 6 and not self.scenario.depth:
+            return BranchModel(order, self.width)
+        with torch.device("meta"):  # numbers drawn at random for 42 MB, to be overwritten, cost as much as a step
+            model = BranchModel(order, self.width, torch.float64)  # large codes need more bits
+        return rising(model)
 
     def in_one_order(self, model: nn.Module) -> None:
         assert isinstance(model, BranchModel)
@@ -66,12 +70,12 @@ class Branches(Workload):
 
 
 def rising(model: nn.Module) -> nn.Module:
-    """Every element a step above the one before, over the whole model; the seed says where they begin."""
+    """New parameters, of which every element is a step above the one before; the seed says where they begin."""
     number = int(torch.randint(2**20, ()))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            codes = torch.arange(number, number + parameter.numel(), dtype=torch.float64)
-            parameter.copy_(codes.mul_(STEP).view(parameter.shape))
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            codes = torch.arange(number, number + parameter.numel(), dtype=parameter.dtype).mul_(STEP)
+            setattr(module, name, nn.Parameter(codes.view(parameter.shape)))
             number += parameter.numel()
     return model
 
