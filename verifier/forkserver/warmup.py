@@ -22,6 +22,7 @@ from typing import Any
 from verifier.catalogue import WORKLOADS
 from verifier.devices import torch_meets_a_driver
 from verifier.errors import OurFault
+from verifier.forkserver.huge_pages import collapse
 
 EXIT_CONFIG = 78  # EX_CONFIG
 
@@ -85,11 +86,14 @@ def _import_and_step() -> None:
 
 @cache
 def import_the_rest() -> None:
-    """While the owner is busy with its first answer: what only some scenarios need, once for all their ranks."""
+    """While the owner is busy with its first answer: what only some scenarios need, once for all their ranks; and then
+    what makes all further forks cheap.
+    """
     for name in [f"verifier.workloads.{name}" for name in WORKLOADS.names()] + ["torch.utils.serialization.config"]:
         with suppress(Exception):  # ranks meet it, too, and say so in their recordings
             importlib.import_module(name)
     gc.freeze()
+    collapse()
 
 
 def rehearse() -> None:
