@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifier import ramps
+from verifier import ramps, tags
 from verifier.journal import Journal
 from verifier.recording import Recording
 from verifier.request import Builtin
@@ -102,3 +102,16 @@ def test_large_leaves_little(lockstep, tmp_path):
     folder = tmp_path / "out" / "scenarios" / "large"
     assert json.loads((folder / "scenario.json").read_text())["width"] == 1026
     assert sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) < 2**21
+
+
+@pytest.mark.parametrize("numel", [0, 1, 2, tags.BLOCK - 1, tags.BLOCK, tags.BLOCK + 1, 3 * tags.BLOCK + 5])
+def test_breaks_are_found_wherever_a_block_ends(numel):
+    random = np.random.default_rng(numel)
+    for _ in range(20):
+        codes = np.arange(numel, dtype=np.float64)
+        for begin in [*random.integers(0, max(numel, 1), 5), tags.BLOCK]:
+            codes[begin:] += random.integers(0, 3)
+        codes[random.integers(0, max(numel, 1)) :][:2] = np.inf
+        with np.errstate(invalid="ignore"):
+            expected = np.flatnonzero(np.diff(codes) != 1) + 1
+        assert np.array_equal(tags._edges(codes), expected)
