@@ -14,7 +14,7 @@ import numpy as np
 from verifier.judge import over_time
 from verifier.judge.evidence import Cause, GradientEvidence, close
 from verifier.judge.misplaced import misplaced
-from verifier.judge.narrowing import rounded_to
+from verifier.judge.narrowing import rounded, rounded_to
 from verifier.judge.shares import rescaled, unequal_shares
 from verifier.marker import holds_poison
 
@@ -77,15 +77,6 @@ def _rounded(e: GradientEvidence) -> Cause | None:
     if len(e.local) < e.world_size or e.clipped or (dtype := rounded_to(e.observed, e.expected, e.local)) is None:
         return None
     return rounded(dtype)
-
-
-def rounded(dtype: str) -> Cause:
-    return Cause(
-        "rounded_on_the_wire",
-        0.9,
-        f"the gradient is right but for roundings to {dtype}, which the strategy does not declare",
-        f"reduce in the gradient's own dtype; or, if that loss is meant, declare it: Contract(lossy={dtype!r})",
-    )
 
 
 def _written_in_flight(e: GradientEvidence) -> Cause | None:

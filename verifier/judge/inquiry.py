@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from verifier.judge.comparison import Difference
-from verifier.judge.diagnosis import diagnose, rounded
+from verifier.judge.diagnosis import diagnose
 from verifier.judge.evidence import Cause, GradientEvidence
+from verifier.judge.narrowing import rounded
 from verifier.judge.packing import elsewhere, partners
 from verifier.recording import RankRecording, Recording
 from verifier.verdict import Failure

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from verifier.judge.evidence import Cause
+
 # The narrowest comes first: but for its range, a number of bfloat16 is one of float16 as well.
 ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
 MANY = 0.1  # of the elements: roundings are in many places
@@ -67,6 +69,16 @@ def came_in(observed: np.ndarray, wanted: np.ndarray, world_size: int, bound: np
         if (dtype := held_in(observed * times, wanted * times, 0, noise * times)) is not None:
             return dtype
     return None
+
+
+def rounded(dtype: str) -> Cause:
+    """What is said of a gradient that came in ``dtype``."""
+    return Cause(
+        "rounded_on_the_wire",
+        0.9,
+        f"the gradient is right but for roundings to {dtype}, which the strategy does not declare",
+        f"reduce in the gradient's own dtype; or, if that loss is meant, declare it: Contract(lossy={dtype!r})",
+    )
 
 
 def _numbers_of(values: np.ndarray, dtype: str) -> bool:
