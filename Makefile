@@ -32,7 +32,7 @@ verify: $(READY) ## verify every built-in strategy on 4 ranks: a table here, pag
 	@echo "report: $(OUT)/index.html"
 
 test: $(READY)   ## the whole test suite, on all cores
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(READY)   ## ruff, mypy, import contracts
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
