@@ -23,6 +23,7 @@ SHARED = {
     "shares": "LS201",
     "equivalence": "LS201",
     "presence": "LS201",
+    "narrowing": "LS201",
     "returned_norm": "LS201",
     "in_a_group": "LS201",
     "lost_options": "LS202",
