@@ -17,7 +17,11 @@ STRATEGIES = catalogue.STRATEGIES.names()
 EVERYWHERE = STRATEGIES if os.environ.get("LOCKSTEP_ALL_ROWS") else ["bucketed", "fsdp2"]
 
 
-@pytest.mark.parametrize(("name", "world_size"), [*product(STRATEGIES, (3,)), *product(EVERYWHERE, (1, 2, 4))])
+TRIED = [*product(STRATEGIES, (3,)), *product(EVERYWHERE, (1, 2, 4))]
+IN_THE_README = ("bucketed", 4)  # whose test compares the report, line by line
+
+
+@pytest.mark.parametrize(("name", "world_size"), [tried for tried in TRIED if tried != IN_THE_README])
 def test_a_built_in_strategy_passes(lockstep, name, world_size):
     report = lockstep.verify(name, world_size=world_size, profile="standard")
     report.assert_pass()
