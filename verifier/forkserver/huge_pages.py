@@ -1,6 +1,6 @@
 """The fork server's memory in pages of 2 MB: a fork copies an entry for each page, and an exit takes each away again.
 
-Special here: half of what a small scenario costs the kernel is that, and 200 MB are 50000 entries or 100. The kernel is
+Special here: two fifths of what scenarios cost the kernel were that, and 200 MB are 50000 entries or 100. The kernel is
 asked to move what is there already (``MADV_COLLAPSE``, Linux 6.1), because Python's allocator takes its memory in
 pieces that no huge page fits into. A child that writes to such a page copies 4 KB of it, as it did before. Where the
 kernel cannot or may not, all stays as it is.
