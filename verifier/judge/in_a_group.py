@@ -6,6 +6,8 @@ Special here: the single process has no such thing as a group, but it has comput
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from verifier.check import Findings
@@ -17,6 +19,7 @@ from verifier.subgroups import groups, members
 from verifier.verdict import Failure
 
 HIDDEN = "gradients are not what .grad shows, and what a group's weights should be is not known"
+NOT_A_MEMBER = re.compile(r"Global rank (\d+) is not part of group")  # torch's own words
 Own = dict[int, np.ndarray]  # the ranks' own gradients of a parameter, as the single process computed them
 
 
@@ -29,6 +32,8 @@ def compare_in_groups(recording: Recording) -> Findings:
     contract = contract_of(recording)
     if contract.get("lossy"):
         return Findings(not_claimed=HIDDEN)
+    if roots := _foreign_roots(recording):
+        return Findings(comparisons=len(roots), failures=roots)
     if not recording.complete:
         return Findings(blocked="not every rank came to its end in the group that it was given")
     findings, hidden = Findings(blocked=blocked_reference(recording)), False
@@ -51,6 +56,35 @@ def compare_in_groups(recording: Recording) -> Findings:
             elif not _alike(held, due):
                 findings.failures.append(_failure(recording, rank, name, held, due, own))
     return Findings(not_claimed=HIDDEN) if hidden and not findings.failures else findings
+
+
+def _foreign_roots(recording: Recording) -> list[Failure]:
+    """Ranks that named a root, or a peer, that is not in their group: a rank of the job, 0 as a rule. torch raises."""
+    failures = []
+    for rank in recording.ranks:
+        outcome = rank.outcome or {}
+        said = NOT_A_MEMBER.search(str(outcome.get("detail"))) if outcome.get("error") == "own" else None
+        if outcome.get("status") != "raised" or said is None:
+            continue
+        group = _listed(_group(recording, rank))
+        failures.append(
+            Failure(
+                scenario=recording.scenario.name,
+                rank=rank.rank,
+                expected=f"a rank of the group: {group}",
+                observed=f"rank {said[1]}",
+                cause="root_of_the_job",
+                confidence=1.0,
+                explanation=f"rank {rank.rank} was given the process group of {group}, and named rank {said[1]}, "
+                "which is not in it, as a root or a peer",
+                hint="src= and dst= are ranks of the whole job: dist.get_global_rank(group, 0), or group_src=0",
+            )
+        )
+    return failures
+
+
+def _listed(ranks: tuple[int, ...]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def _group(recording: Recording, rank: RankRecording) -> tuple[int, ...]:
@@ -93,7 +127,7 @@ def _failure(
     recording: Recording, rank: RankRecording, name: str, held: np.ndarray, due: np.ndarray, own: Own
 ) -> Failure:
     group, everybody = _group(recording, rank), tuple(range(recording.scenario.world_size))
-    where = f"rank {rank.rank} was given the process group of ranks {', '.join(map(str, group))}, and its gradient"
+    where = f"rank {rank.rank} was given the process group of {_listed(group)}, and its gradient"
     hint = "name the group wherever torch is asked for a rank, a world size, a root or a collective"
     if any(_alike(held, _together(own, everybody, summed=summed)) for summed in (False, True)):
         cause, confidence = "reduced_over_the_job", 1.0

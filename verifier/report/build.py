@@ -72,7 +72,7 @@ def tells_most(failure: Failure) -> tuple[float, float]:
         return -len(CONSEQUENCES) - 1, failure.confidence
     if failure.cause in CONSEQUENCES:
         return -CONSEQUENCES.index(failure.cause) - 1, failure.confidence
-    return (-0.5 if failure.cause == WASTE[0] else 0), failure.confidence
+    return (-len(CONSEQUENCES) - 0.5 if failure.cause == WASTE[0] else 0), failure.confidence
 
 
 def summarise(report: Report) -> str:
