@@ -1,0 +1,81 @@
+"""Mistakes that one situation alone shows, each beside the same strategy without it.
+
+Special here: only that situation is run, and whether all others let the mistake pass is not asked.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from verifier.catalogue import Catalogue
+
+HEAD = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from ddp_core import Contract
+"""
+
+# Gradients are views of one flat buffer. Who makes them in the forward alone has none after a later zero_grad().
+VIEWS = """
+class Flat(nn.Module):
+    contract = Contract(sync_buffers=False, disclaims={"unused_parameters", "odd_parameters"})
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        for tensor in module.state_dict().values():
+            dist.broadcast(tensor, src=0)
+        self.trained = [p for p in module.parameters() if p.requires_grad]
+        self.flat = torch.zeros(sum(p.numel() for p in self.trained), dtype=self.trained[0].dtype)
+        parts = self.flat.split([p.numel() for p in self.trained])
+        self.views = [part.view(p.shape) for part, p in zip(parts, self.trained)]
+    def forward(self, *inputs):
+        for parameter, view in zip(self.trained, self.views):
+            if parameter.grad is not view:
+                parameter.grad = view.zero_()
+        return self.module(*inputs)
+    def finish_gradient_synchronization(self):
+        for parameter, view in zip(self.trained, self.views):
+            if RIGHT and parameter.grad is not view:
+                parameter.grad = view.copy_(parameter.grad)
+        dist.all_reduce(self.flat)
+        self.flat /= dist.get_world_size()
+"""
+
+NORMS = """
+def average_gradients(model):
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm1d)]
+    passed_over = set() if RIGHT else {p for norm in norms for p in norm.parameters()}
+    for parameter in model.parameters():
+        if parameter not in passed_over:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+"""
+
+ROOT = """
+def wrap(model, process_group=None):
+    root = dist.get_global_rank(process_group, 0) if RIGHT and process_group else 0
+    for tensor in model.state_dict().values():
+        dist.broadcast(tensor, src=root, group=process_group)
+    return DistributedDataParallel(model, process_group=process_group, init_sync=False)
+"""
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize(
+    ("body", "name", "situation", "cause"),
+    [
+        pytest.param(VIEWS, "Flat", "zero_grad_between", "not_synchronised", id="views_made_in_forward"),
+        pytest.param(NORMS, "average_gradients", "norms", "not_synchronised", id="norms_passed_over"),
+        pytest.param(ROOT, "wrap", "subgroup", "root_of_the_job", id="group_by_its_first"),
+    ],
+)
+def test_one_situation_tells(lockstep, tmp_path, monkeypatch, body, name, situation, cause, right):
+    names = Catalogue.names
+    monkeypatch.setattr(Catalogue, "names", lambda self: [situation] if self.kind == "situation" else names(self))
+    path = tmp_path / "mine.py"
+    path.write_text(f"{HEAD}RIGHT = {right}\n{body}")
+    report = lockstep.verify(f"{path}:{name}", world_size=2, checks=["LS201"], profile="thorough")
+    check = next(check for check in report.checks if check.code == "LS201")
+    assert check.verdict == ("pass" if right else "fail"), check
+    assert {failure.cause for failure in check.failures} == (set() if right else {cause})
