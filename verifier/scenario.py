@@ -104,6 +104,7 @@ class Scenario(BaseModel):
     loss_times: int = Field(1, ge=1, description="the loss is multiplied by this, where that rank stands for a sum")
     overflow: bool = Field(False, description="in the first step a gradient is infinite on the last rank")
     infinite_loss: bool = Field(False, description="the last rank's loss is infinite, by a constant: no gradient is")
+    spike: Literal["inf", "nan"] = Field("inf", description="what is put there; nan: it is no number at all")
     own_interpreters: bool = Field(False, description="each rank is a Python of its own, as under torchrun, not a fork")
     several_nodes: bool = Field(False, description="ranks are told, as by torchrun, that they are on several nodes")
     subgroups: bool = Field(False, description="each rank's strategy is given a process group smaller than the job")

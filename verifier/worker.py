@@ -7,7 +7,6 @@ single process does beside it is in ``reference``.
 
 from __future__ import annotations
 
-import math
 import time
 from contextlib import nullcontext
 from functools import partial
@@ -62,8 +61,7 @@ class Subject:
         self.model = self.workload.placed(rank)
         self.loss_scale = LossScale(journal, scenario.world_size, self._loss_scaled)
         self.tags = attach_tags(scenario, self.model, rank) if scenario.tagged else None
-        last = rank == scenario.world_size - 1
-        self.arrived = overflow(self.model, now=lambda: last and observer.step == 0) if scenario.overflow else None
+        self.arrived = overflow(scenario, rank, self.model, step=lambda: observer.step)
         nudge(self.model, scenario.nudge)
         self.frozen_names = describe(journal, self.model, self.workload)
         self.workload.begin(self.model)
@@ -253,7 +251,8 @@ class Subject:
             self._record_frozen(-1)
         self.late.forwarded(step, micro)
         scale = self.scenario.loss_times / self._num_backwards(step)
-        more = math.inf if self.scenario.infinite_loss and self.rank == self.scenario.world_size - 1 else 0.0
+        spiked = self.scenario.infinite_loss and self.rank == self.scenario.world_size - 1
+        more = float(self.scenario.spike) if spiked else 0.0
 
         def loss_of(output: Any) -> torch.Tensor:
             return self.workload.loss(output, target) * scale + more

@@ -19,6 +19,8 @@ from verifier.judge.updates import compare_weights
 from verifier.recording import RankRecording, Recording
 from verifier.verdict import Failure
 
+SPIKED = {"inf": "infinite", "nan": "no number (NaN)"}
+
 
 def compare_overflow(recording: Recording) -> Findings:
     """The weight with the infinite gradient on every rank, before the step and after it.
@@ -96,7 +98,7 @@ def _moved(rank: RankRecording, name: str) -> bool | None:
 
 
 def _failure(recording: Recording, rank: int, name: str) -> Failure:
-    last = recording.scenario.world_size - 1
+    last, spiked = recording.scenario.world_size - 1, SPIKED[recording.scenario.spike]
     return Failure(
         scenario=recording.scenario.name,
         step=0,
@@ -106,8 +108,8 @@ def _failure(recording: Recording, rank: int, name: str) -> Failure:
         observed="a weight that has moved by a number",
         cause="infinity_hidden",
         confidence=0.9,
-        explanation=f"rank {last}'s gradient of {name} was infinite in step 0, and on every rank {name} has moved by a "
-        "number all the same: the infinity was left out of the mean, or replaced",
+        explanation=f"rank {last}'s gradient of {name} was {spiked} in step 0, and on every rank {name} has moved by a "
+        "number all the same: that was left out of the mean, or replaced",
         hint="let what is not finite travel, so that all ranks see it; or leave out the step on all of them",
     )
 
@@ -122,8 +124,8 @@ def _partial(recording: Recording, rank: int, name: str) -> Failure:
         observed="a weight that rests, though its gradient is finite",
         cause="left_out_in_part",
         confidence=0.9,
-        explanation=f"a gradient was infinite in step 0, and {name}, whose own is finite, rests on all ranks, while "
-        "others move: whoever owns it has left out the step for itself",
+        explanation=f"a gradient was {SPIKED[recording.scenario.spike]} in step 0, and {name}, whose own is finite, "
+        "rests on all ranks, while others move: whoever owns it has left out the step for itself",
         hint="all-reduce whether anything is infinite before anybody steps, and leave out the step on all ranks or on "
         "none",
     )

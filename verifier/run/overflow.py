@@ -1,4 +1,4 @@
-"""A gradient that is infinite on one rank, put in at the parameter before any wrapper's hook sees it.
+"""A gradient that is infinite on one rank, or no number, put in at the parameter before any wrapper's hook sees it.
 
 Special here: it is put in where tags are (``late_tags``), so a strategy that reduces in front of the parameter would
 meet it after the sum, on that rank alone. Every rank therefore notes what arrives there, by which this is seen.
@@ -13,17 +13,23 @@ import torch
 from torch import nn
 
 from verifier.journal import digest
+from verifier.scenario import Scenario
 from verifier.uncompiled import uncompiled
 
 if TYPE_CHECKING:
     from verifier.worker import Subject
 
 
-def overflow(model: nn.Module, *, now: Callable[[], bool]) -> dict[str, str]:
-    """Have the gradient of the largest parameter come out infinite, if it is so ``now``; else it is only looked at.
+def overflow(scenario: Scenario, rank: int, model: nn.Module, *, step: Callable[[], int]) -> dict[str, str] | None:
+    """On the last ``rank`` and in the first ``step``, have the gradient of the largest parameter come out as the
+    scenario's spike, infinite or no number; else it is only looked at.
 
-    Returns what will hold, by the parameter's name, the digest of what last arrived and was not zero.
+    Returns what will hold, by the parameter's name, the digest of what last arrived and was not zero. None: this is
+    another scenario.
     """
+    if not scenario.overflow:
+        return None
+    spikes = rank == scenario.world_size - 1
     arrived: dict[str, str] = {}
     name, largest = max(((n, p) for n, p in model.named_parameters() if p.requires_grad), key=lambda of: of[1].numel())
 
@@ -31,7 +37,7 @@ def overflow(model: nn.Module, *, now: Callable[[], bool]) -> dict[str, str]:
     def replace(gradient: torch.Tensor) -> torch.Tensor:
         if type(gradient) is torch.Tensor and gradient.any():
             arrived[name] = digest(gradient)
-        return torch.full_like(gradient, float("inf")) if now() else gradient
+        return torch.full_like(gradient, float(scenario.spike)) if spikes and step() == 0 else gradient
 
     largest.register_hook(replace)
     return arrived
