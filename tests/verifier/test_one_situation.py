@@ -60,22 +60,50 @@ def wrap(model, process_group=None):
     return DistributedDataParallel(model, process_group=process_group, init_sync=False)
 """
 
+NAN_TO_ZERO = """
+def hook(state, bucket):
+    gradients = bucket.buffer()
+    if not RIGHT:
+        gradients[gradients.isnan()] = 0
+    work = dist.all_reduce(gradients.div_(dist.get_world_size()), async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
+def wrap(model):
+    wrapped = DistributedDataParallel(model)
+    wrapped.register_comm_hook(None, hook)
+    return wrapped
+"""
+
+BY_ITS_OWN_LOSS = """
+class wrap(DistributedDataParallel):
+    def backward(self, loss):
+        skips = loss.isnan().float()
+        if RIGHT:
+            dist.all_reduce(skips, dist.ReduceOp.MAX)
+        self.skips = bool(skips)
+        loss.backward()
+    def step(self):
+        if not self.skips:
+            self.optimizer.step()
+"""
+
 
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize(
-    ("body", "name", "situation", "cause"),
+    ("body", "name", "situation", "code", "cause"),
     [
-        pytest.param(VIEWS, "Flat", "zero_grad_between", "not_synchronised", id="views_made_in_forward"),
-        pytest.param(NORMS, "average_gradients", "norms", "not_synchronised", id="norms_passed_over"),
-        pytest.param(ROOT, "wrap", "subgroup", "root_of_the_job", id="group_by_its_first"),
+        pytest.param(VIEWS, "Flat", "zero_grad_between", "LS201", "not_synchronised", id="views_made_in_forward"),
+        pytest.param(NORMS, "average_gradients", "norms", "LS201", "not_synchronised", id="norms_passed_over"),
+        pytest.param(ROOT, "wrap", "subgroup", "LS201", "root_of_the_job", id="group_by_its_first"),
+        pytest.param(NAN_TO_ZERO, "wrap", "no_number", "LS202", "infinity_hidden", id="nan_to_zero"),
+        pytest.param(BY_ITS_OWN_LOSS, "wrap", "loss_no_number", "LS101", "replicas_diverged", id="skipped_by_its_loss"),
     ],
 )
-def test_one_situation_tells(lockstep, tmp_path, monkeypatch, body, name, situation, cause, right):
+def test_one_situation_tells(lockstep, tmp_path, monkeypatch, body, name, situation, code, cause, right):
     names = Catalogue.names
     monkeypatch.setattr(Catalogue, "names", lambda self: [situation] if self.kind == "situation" else names(self))
     path = tmp_path / "mine.py"
     path.write_text(f"{HEAD}RIGHT = {right}\n{body}")
-    report = lockstep.verify(f"{path}:{name}", world_size=2, checks=["LS201"], profile="thorough")
-    check = next(check for check in report.checks if check.code == "LS201")
+    report = lockstep.verify(f"{path}:{name}", world_size=2, checks=[code], profile="thorough")
+    check = next(check for check in report.checks if check.code == code)
     assert check.verdict == ("pass" if right else "fail"), check
     assert {failure.cause for failure in check.failures} == (set() if right else {cause})

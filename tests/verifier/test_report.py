@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from verifier.report import FORMATS, render
+from verifier.report.build import tells_most
 from verifier.report.model import RankOutcome, Repeat, Report, ScenarioResult
 from verifier.verdict import DISCLAIMED, UNCLAIMED, CheckResult, Failure
 
@@ -122,6 +123,15 @@ def test_scenarios_are_told_of_failures_that_are_not_shown():
         code="LS202", name="n", verdict="fail", failed=3, failures=shown, failed_in=["cycle", "schedule"]
     )
     assert check.elsewhere == ["schedule"]
+
+
+def test_what_is_merely_wasted_does_not_lead():
+    """Numbers are wrong, and more is reduced than has to be: that is never why."""
+    wrong = Failure(scenario="resume", cause="resumed_differently", confidence=0.5, explanation="wrong")
+    waste = Failure(scenario="oddities", cause="reduced_too_much", confidence=0.9, explanation="waste")
+    nameless = Failure(scenario="plain", explanation="nameless")
+    assert max([nameless, waste, wrong], key=tells_most) is wrong
+    assert max([nameless, waste], key=tells_most) is nameless
 
 
 def test_a_reason_is_told_once(report):

@@ -17,8 +17,8 @@ Catches: an optimizer that holds other tensors than those that are trained; step
 optimizers that do not hand out what they own; optimizer state that is lost; an inner optimizer that no scheduler
 reaches; gradients of zeros, in place of None, that let weight decay and momentum move parameters which nobody used, and
 None in place of zeros; frozen parameters that move; weights that move by the other ranks' gradients where one rank's is
-infinite; of a rule of its own what depends on the number of ranks: parameters without an owner, norms and matrices
-taken in slices.
+infinite, or NaN; of a rule of its own what depends on the number of ranks: parameters without an owner, norms and
+matrices taken in slices.
 
 Blind to: steps from the first wrong gradient on, which LS201 reports; a rule of the strategy's own that is as wrong on
 one rank (but for parameters that never move), or cannot be run on one; where that is so, steps after the first with

@@ -1,7 +1,8 @@
 """Gradients of ranks that train in groups of their own: each group's mean, and nobody else's. Pure functions.
 
 Special here: the single process has no such thing as a group, but it has computed each rank's own gradient. Where
-``.grad`` does not show what was stepped by, the weights do: it is the first step, of plain SGD.
+``.grad`` does not show what was stepped by, the weights do: it is the first step, of plain SGD. Who names a rank of
+another group is stopped by torch, whose words are read.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ def compare_in_groups(recording: Recording) -> Findings:
     Not claimed where gradients are kept elsewhere than in ``.grad``, and the update rule is the strategy's own; nor
     where ranks show parts of weights, of which it is not known whose they are.
     """
+    if roots := _foreign_roots(recording):
+        return Findings(comparisons=len(roots), failures=roots)
     contract = contract_of(recording)
     if contract.get("lossy"):
         return Findings(not_claimed=HIDDEN)
-    if roots := _foreign_roots(recording):
-        return Findings(comparisons=len(roots), failures=roots)
     if not recording.complete:
         return Findings(blocked="not every rank came to its end in the group that it was given")
     findings, hidden = Findings(blocked=blocked_reference(recording)), False

@@ -1,4 +1,4 @@
-"""What becomes of a weight whose gradient is infinite on one rank. Pure.
+"""What becomes of a weight whose gradient is infinite on one rank, or no number. Pure.
 
 Special here: several ends are right, and a step with what is left over is not. One process would have an infinite
 weight, or, with a loss scaler, would leave out the step: so the weight has not moved, or is not finite. If it has moved
@@ -19,7 +19,7 @@ from verifier.judge.updates import compare_weights
 from verifier.recording import RankRecording, Recording
 from verifier.verdict import Failure
 
-SPIKED = {"inf": "infinite", "nan": "no number (NaN)"}
+SPIKED = {"inf": "infinite", "nan": "no number (NaN)"}  # what is said of a scenario's spike
 
 
 def compare_overflow(recording: Recording) -> Findings:

@@ -67,12 +67,14 @@ def build_report(
 
 
 def tells_most(failure: Failure) -> tuple[float, float]:
-    """What to lead with: a cause before a consequence, a consequence before what nothing explains."""
+    """What to lead with: a cause before a consequence, a consequence before what nothing explains, and what is wrong
+    before what is merely reduced too much.
+    """
     if failure.cause is None:
         return -len(CONSEQUENCES) - 1, failure.confidence
     if failure.cause in CONSEQUENCES:
         return -CONSEQUENCES.index(failure.cause) - 1, failure.confidence
-    return (-len(CONSEQUENCES) - 0.5 if failure.cause == WASTE[0] else 0), failure.confidence
+    return (-len(CONSEQUENCES) - 2 if failure.cause == WASTE[0] else 0), failure.confidence
 
 
 def summarise(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""``zero_grad()`` between forward and backward, with gradients set to None, as most loops have it.
+"""``zero_grad()`` between forward and backward, with gradients set to None, as many loops have it.
 
 Whoever makes gradients views of a buffer in its forward has none of them left when the backward begins: torch makes new
 ones, and the buffer that is reduced stays empty. ``zero_grad_late`` has zeros, which leave views alone.
