@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-TRIPS = {"LS002"}
+TRIPS = {"LS002", "LS102"}
 CAUSE = "no_initial_broadcast"
 
 

@@ -86,6 +86,30 @@ class wrap(DistributedDataParallel):
             self.optimizer.step()
 """
 
+BUFFERS = """
+class wrap(DistributedDataParallel):
+    def __init__(self, model, process_group=None):
+        super().__init__(model, process_group=process_group)
+    def forward(self, *inputs):
+        group = self.process_group if RIGHT else None
+        for buffer in self.module.buffers():
+            if self.training and buffer.is_floating_point():
+                dist.all_reduce(buffer, group=group)
+                buffer /= dist.get_world_size(group)
+        return super().forward(*inputs)
+"""
+
+# A rank that did not use a parameter counts as a zero, and not as nobody.
+BY_THOSE_THAT_HAVE_ONE = """
+def average_gradients(model):
+    for parameter in model.parameters():
+        used = torch.tensor(float(parameter.grad is not None))
+        dist.all_reduce(used)
+        mine = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        dist.all_reduce(mine)
+        parameter.grad = mine / (dist.get_world_size() if RIGHT else used) if used else None
+"""
+
 
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize(
@@ -96,14 +120,28 @@ class wrap(DistributedDataParallel):
         pytest.param(ROOT, "wrap", "subgroup", "LS201", "root_of_the_job", id="group_by_its_first"),
         pytest.param(NAN_TO_ZERO, "wrap", "no_number", "LS202", "infinity_hidden", id="nan_to_zero"),
         pytest.param(BY_ITS_OWN_LOSS, "wrap", "loss_no_number", "LS101", "replicas_diverged", id="skipped_by_its_loss"),
+        pytest.param(BUFFERS, "wrap", "subgroup_buffers", "LS102", "reduced_over_the_job", id="buffers_of_the_job"),
     ],
 )
 def test_one_situation_tells(lockstep, tmp_path, monkeypatch, body, name, situation, code, cause, right):
+    check = _judged(lockstep, tmp_path, monkeypatch, body, name, situation, code, right)
+    assert check.verdict == ("pass" if right else "fail"), check
+    assert {failure.cause for failure in check.failures} == (set() if right else {cause})
+
+
+def test_a_division_by_those_that_have_a_gradient_is_told(lockstep, tmp_path, monkeypatch):
+    given = BY_THOSE_THAT_HAVE_ONE, "average_gradients", "unused", "LS201"
+    assert _judged(lockstep, tmp_path, monkeypatch, *given, True).verdict == "pass"
+    failures = _judged(lockstep, tmp_path, monkeypatch, *given, False).failures
+    assert {failure.cause for failure in failures} == {"missing_average"}
+    assert all("divided by the number of ranks that have one" in failure.explanation for failure in failures)
+
+
+def _judged(lockstep, tmp_path, monkeypatch, body, name, situation, code, right):
+    """The check ``code`` of the strategy ``name`` in ``body``, in that situation alone."""
     names = Catalogue.names
     monkeypatch.setattr(Catalogue, "names", lambda self: [situation] if self.kind == "situation" else names(self))
     path = tmp_path / "mine.py"
     path.write_text(f"{HEAD}RIGHT = {right}\n{body}")
     report = lockstep.verify(f"{path}:{name}", world_size=2, checks=[code], profile="thorough")
-    check = next(check for check in report.checks if check.code == code)
-    assert check.verdict == ("pass" if right else "fail"), check
-    assert {failure.cause for failure in check.failures} == (set() if right else {cause})
+    return next(check for check in report.checks if check.code == code)

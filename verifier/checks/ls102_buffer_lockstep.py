@@ -5,11 +5,13 @@ checkpoint and an evaluation do not depend on the rank. torch's DDP sends rank 0
 strategy that averages them instead, or uses synchronised BatchNorm, passes as well: what is found has to lie between
 what the ranks' forwards left before. What the first forward leaves is known: what it comes to on the rank's own
 samples, on all samples, or a mean of the former. Counters of steps are those of a single process: one more each
-step, not in an evaluation. Counts of samples have to be equal.
+step, not in an evaluation. Counts of samples have to be equal. Who is given a process group smaller than the job finds
+what that group's ranks have left.
 
 Catches: wrappers that synchronise parameters and forget buffers; a broadcast at the start only; counters added up over
 ranks; statistics that are summed, scaled, set back or made NaN on all ranks alike; a synchronised norm that keeps
-another variance than BatchNorm does; an ``eval()`` that does not reach the model.
+another variance than BatchNorm does; an ``eval()`` that does not reach the model; counters above 2**24 sent as float32;
+buffers of rank 0 of the job where a group was given.
 
 Blind to: buffers that no forward reads; a strategy that reads other ranks' values without changing the buffer; a wrong
 mean that lies between the ranks' values; statistics that go wrong after the first forward; buffers that are left alone
@@ -31,18 +33,20 @@ import numpy as np
 from verifier.check import Findings, check
 from verifier.judge.agreement import compare_across_ranks, told_early
 from verifier.judge.arithmetic import contract_of
+from verifier.judge.buffers_left import buffers_in_groups, outside_of_what_was_left
 from verifier.judge.comparison import Difference, compare
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 
 STATED = 1e-4  # of the largest number in a buffer: roundings of a norm in float32, whose bound gradients have as well
-SLACK = 1e-5  # of the larger end: a mean of W float32 numbers may be rounded past them by some 1e-7
 
 
 @check(when=lambda scenario: scenario.workload == "buffers")
 def buffer_lockstep(recording: Recording) -> Findings:
     if not contract_of(recording).get("sync_buffers", True):
         return Findings(not_claimed="the strategy declares sync_buffers=False")
+    if recording.scenario.subgroups:
+        return buffers_in_groups(recording)
     findings = Findings()
     for step in range(1, recording.scenario.num_steps):  # in step 0 replicas were built equal
         found = compare_across_ranks(
@@ -117,36 +121,16 @@ def _counts_steps(recording: Recording, name: str) -> bool:
 
 
 def _outside(recording: Recording, step: int, findings: Findings) -> list[Failure]:
-    """Floating buffers that lie outside of what the ranks' forwards of the step before have left.
-
-    One rank's values, a mean and a maximum all lie within. A variance may be larger by that of the ranks' means (as
-    synchronised BatchNorm has it), which is at most the square of half their range.
-    """
+    """Floating buffers that lie outside of what the ranks' forwards of the step before have left."""
     if contract_of(recording).get("lossy"):
         return []
     failures = []
     for name, found in recording.ranks[0].named("buffer", step).items():
-        ends = _ends(recording, step - 1, name)
-        if ends is None or found.values is None or not found.dtype.startswith("float"):
-            continue
-        low, high = ends
-        if name.endswith("running_var") and (means := _ends(recording, step - 1, name.replace("_var", "_mean"))):
-            high = high + ((means[1] - means[0]) / 2) ** 2
-        findings.comparisons += 1
-        nearest = np.where(np.isnan(found.values), low, np.clip(found.values, low, high))  # NaN lies nowhere
-        difference = compare(found.values, nearest, SLACK * np.maximum(np.abs(low), np.abs(high)) + 1e-30)
-        if not difference.equal:
+        difference = outside_of_what_was_left(found, recording.ranks, step, name)
+        findings.comparisons += difference is not None
+        if difference is not None and not difference.equal:
             failures += told_early([_outlier(recording, step, name, difference)], [found])
     return failures
-
-
-def _ends(recording: Recording, step: int, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """The smallest and the largest of what ranks left in buffer ``name``, element by element; None: not all told."""
-    tensors = [rank.tensor("left_buffer", step, name) for rank in recording.ranks]
-    values = [tensor.values for tensor in tensors if tensor is not None and tensor.values is not None]
-    if len(values) < len(tensors):
-        return None
-    return np.minimum.reduce(values), np.maximum.reduce(values)
 
 
 def _outlier(recording: Recording, step: int, name: str, difference: Difference) -> Failure:

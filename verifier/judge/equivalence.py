@@ -27,7 +27,7 @@ from verifier.judge.arithmetic import (
 )
 from verifier.judge.comparison import compare
 from verifier.judge.expectation import Expected, expect
-from verifier.judge.inquiry import rounded_gradient, wrong_gradient
+from verifier.judge.inquiry import local_gradients, rounded_gradient, wrong_gradient
 from verifier.judge.inside_step import CHANGED_INSIDE, before_its_own_step, weights_tell
 from verifier.judge.late_tags import tagged_too_late
 from verifier.judge.narrowing import came_in
@@ -123,8 +123,20 @@ def _temper(recording: Recording, step: int, failures: list[Failure]) -> None:
     for failure in failures:
         if failure.cause == "missing_average":
             failure.confidence = min(failure.confidence, 0.8)
+            if _ranks_with_gradient(recording, step, failure.parameter or "") == 1:
+                failure.explanation += (
+                    "; other parameters are averaged, and of this one a single rank has a gradient: the "
+                )
+                failure.explanation += "sum may have been divided by the number of ranks that have one"
+                failure.hint = "divide by the world size: a rank that did not use a parameter counts as a zero"
+                continue
             failure.explanation += "; other parameters are averaged, so this one may have been reduced more than once"
             failure.hint = "reduce and divide every parameter once: tied ones, those of the last bucket"
+
+
+def _ranks_with_gradient(recording: Recording, step: int, name: str) -> int | None:
+    """How many ranks' own gradients of ``name`` are not zero; None: not known."""
+    return sum(bool(own.any()) for own in local_gradients(recording, step, name).values()) or None
 
 
 def _num_steps(recording: Recording) -> int:

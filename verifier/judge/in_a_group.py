@@ -7,6 +7,7 @@ another group is stopped by torch, whose words are read.
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -21,6 +22,7 @@ from verifier.verdict import Failure
 
 HIDDEN = "gradients are not what .grad shows, and what a group's weights should be is not known"
 NOT_A_MEMBER = re.compile(r"Global rank (\d+) is not part of group")  # torch's own words
+OTHER_NORM = "the strategy declares average='sum', and what is clipped is then another norm"
 Own = dict[int, np.ndarray]  # the ranks' own gradients of a parameter, as the single process computed them
 
 
@@ -33,11 +35,12 @@ def compare_in_groups(recording: Recording) -> Findings:
     if roots := _foreign_roots(recording):
         return Findings(comparisons=len(roots), failures=roots)
     contract = contract_of(recording)
-    if contract.get("lossy"):
-        return Findings(not_claimed=HIDDEN)
+    if reason := _not_comparable(recording):
+        return Findings(not_claimed=reason)
     if not recording.complete:
         return Findings(blocked="not every rank came to its end in the group that it was given")
     findings, hidden = Findings(blocked=blocked_reference(recording)), False
+    clipped_by = {} if findings.blocked else _clipped_by(recording)
     for name in recording.parameter_names if not findings.blocked else ():
         own = {rank: values.astype(np.float64) for rank, values in local_gradients(recording, 0, name).items()}
         if own.keys() < {*range(recording.scenario.world_size)}:
@@ -45,6 +48,7 @@ def compare_in_groups(recording: Recording) -> Findings:
         for rank in recording.ranks:
             findings.comparisons += 1
             due = _together(own, _group(recording, rank), summed=contract.get("average") == "sum")
+            due = due * clipped_by.get(rank.rank, 1.0)
             held, stepped = _values(rank, "gradient", 0, name), _stepped_by(recording, rank, name)
             if stepped is not None and stepped.shape != due.shape:
                 hidden = True
@@ -57,6 +61,13 @@ def compare_in_groups(recording: Recording) -> Findings:
             elif not _alike(held, due):
                 findings.failures.append(_failure(recording, rank, name, held, due, own))
     return Findings(not_claimed=HIDDEN) if hidden and not findings.failures else findings
+
+
+def _not_comparable(recording: Recording) -> str | None:
+    if contract_of(recording).get("lossy"):
+        return HIDDEN
+    summed = contract_of(recording).get("average") == "sum"
+    return OTHER_NORM if summed and recording.scenario.clip_norm is not None else None
 
 
 def _foreign_roots(recording: Recording) -> list[Failure]:
@@ -82,6 +93,21 @@ def _foreign_roots(recording: Recording) -> list[Failure]:
             )
         )
     return failures
+
+
+def _clipped_by(recording: Recording) -> dict[int, float]:
+    """By rank, what clipping multiplies gradients by: ``clip_grad_norm_()`` with the norm of its group's."""
+    limit = recording.scenario.max_norm(0)
+    by_rank: dict[int, float] = {}
+    if limit is None:
+        return by_rank
+    for rank in recording.ranks:
+        group, squares = _group(recording, rank), 0.0
+        for name in recording.parameter_names:
+            own = local_gradients(recording, 0, name)
+            squares += float(np.square(_together(own, group, summed=False)).sum()) if own else 0.0
+        by_rank[rank.rank] = min(1.0, limit / (math.sqrt(squares) + 1e-6))
+    return by_rank
 
 
 def _listed(ranks: tuple[int, ...]) -> str:
@@ -124,6 +150,14 @@ def _alike(one: np.ndarray, other: np.ndarray) -> bool:
     return one.shape == other.shape and np.allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+def _along(held: np.ndarray, due: np.ndarray) -> bool:
+    """Is ``held`` a multiple of ``due``?"""
+    if held.shape != due.shape or not due.any():
+        return False
+    factor = float((held * due).sum() / np.square(due).sum())
+    return factor > 0 and _alike(held, due * factor)
+
+
 def _failure(
     recording: Recording, rank: RankRecording, name: str, held: np.ndarray, due: np.ndarray, own: Own
 ) -> Failure:
@@ -142,6 +176,10 @@ def _failure(
         cause, confidence = "another_groups", 1.0
         explanation = f"{where} of {name}, or what its weight was stepped by, is that of ranks {other}"
         hint = "take owners from the group (get_rank(group), get_world_size(group)), and hand it to every collective"
+    elif recording.scenario.clip_norm is not None and _along(held, due):
+        cause, confidence = "clipped_otherwise", 0.8  # another gradient that is wrong makes another norm, too
+        explanation = f"{where} of {name} is clipped by another norm than that of the group's gradients"
+        hint = "the norm of replicated gradients needs no collective; that of parts is added up over the group alone"
     else:
         cause, confidence = None, 0.0
         explanation = f"{where} of {name} is not the mean over that group"

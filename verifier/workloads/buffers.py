@@ -32,7 +32,7 @@ class BufferModel(nn.Module):
         self.register_buffer("lately", torch.zeros(6), persistent=False)
         self.register_buffer("mean", torch.zeros(6))
         self.register_buffer("largest", torch.zeros(6))
-        self.register_buffer("num_seen", torch.zeros((), dtype=torch.long))
+        self.register_buffer("num_seen", torch.tensor(2**24 + 1))  # as tokens seen: more than float32 can count
         self.register_buffer("num_positive", torch.zeros(6, dtype=torch.long))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,110 @@
+"""Is what a forward finds in its buffers something that forwards before it have left? Pure functions on recordings.
+
+Special here: which ranks' forwards is asked of the caller. Of a job they are all ranks; of a strategy that was given a
+process group they are that group's, and the statistics of other ranks belong to another training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from verifier.check import Findings
+from verifier.judge.agreement import told_early
+from verifier.judge.arithmetic import contract_of
+from verifier.judge.comparison import Difference, compare
+from verifier.recording import RankRecording, Recording, Tensor
+from verifier.subgroups import groups, members
+from verifier.verdict import Failure
+
+SLACK = 1e-5  # of the larger end: a mean of W float32 numbers may be rounded past them by some 1e-7
+
+
+def outside_of_what_was_left(found: Tensor, ranks: Sequence[RankRecording], step: int, name: str) -> Difference | None:
+    """How far buffer ``name``, as a forward of ``step`` found it, is from what ``ranks`` left the step before, element
+    by element. None: it is not of floats, or what they left is not all known.
+
+    One rank's values, a mean and a maximum all lie within. A variance may be larger by that of the ranks' means (as
+    synchronised BatchNorm has it), which is at most the square of half their range.
+    """
+    ends = _ends(ranks, step - 1, name)
+    if ends is None or found.values is None or not found.dtype.startswith("float"):
+        return None
+    low, high = ends
+    if name.endswith("running_var") and (means := _ends(ranks, step - 1, name.replace("_var", "_mean"))):
+        high = high + ((means[1] - means[0]) / 2) ** 2
+    nearest = np.where(np.isnan(found.values), low, np.clip(found.values, low, high))  # NaN lies nowhere
+    return compare(found.values, nearest, SLACK * np.maximum(np.abs(low), np.abs(high)) + 1e-30)
+
+
+def _ends(ranks: Sequence[RankRecording], step: int, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """The smallest and the largest of what ``ranks`` left in buffer ``name``, by element; None: not all is told."""
+    tensors = [rank.tensor("left_buffer", step, name) for rank in ranks]
+    values = [tensor.values for tensor in tensors if tensor is not None and tensor.values is not None]
+    if len(values) < len(tensors):
+        return None
+    return np.minimum.reduce(values), np.maximum.reduce(values)
+
+
+def buffers_in_groups(recording: Recording) -> Findings:
+    """In each step after the first, every rank's floating buffers against what the ranks of its group left in them."""
+    if contract_of(recording).get("lossy"):
+        return Findings(not_claimed="buffers of a lossy strategy are not held to what a group left")
+    findings = Findings()
+    if not recording.complete:
+        findings.blocked = "not every rank came to its end in the group that it was given"
+    for step in range(1, recording.scenario.num_steps):
+        for rank in recording.ranks:
+            mine = members(recording.scenario.world_size, rank.rank)
+            for name, found in rank.named("buffer", step).items():
+                difference = outside_of_what_was_left(found, _ranks(recording, mine), step, name)
+                findings.comparisons += difference is not None
+                if difference is not None and not difference.equal:
+                    failure = _failure(recording, rank.rank, step, name, found, difference)
+                    findings.failures += told_early([failure], [found])
+        if findings.failures:
+            break
+    return findings
+
+
+def _ranks(recording: Recording, numbers: Sequence[int]) -> list[RankRecording]:
+    return [rank for rank in recording.ranks if rank.rank in numbers]
+
+
+def _failure(recording: Recording, rank: int, step: int, name: str, found: Tensor, difference: Difference) -> Failure:
+    world_size = recording.scenario.world_size
+    mine = members(world_size, rank)
+    others = [group for group in groups(world_size) if group != mine]
+    whose = next((group for group in others if _fits(recording, group, step, name, found)), None)
+    if whose is not None:
+        cause, confidence, left_by = "another_groups", 1.0, f"that {_listed(whose)} left"
+    elif _fits(recording, range(world_size), step, name, found):
+        cause, confidence, left_by = "reduced_over_the_job", 0.9, "that comes from other ranks as well"
+    else:
+        cause, confidence, left_by = "buffers_invented", 0.9, "that no rank left"
+    return Failure(
+        scenario=recording.scenario.name,
+        step=step,
+        rank=rank,
+        parameter=name,
+        index=list(difference.index),
+        expected=f"within what {_listed(mine)} left: {difference.expected:g} at most or at least",
+        observed=f"{difference.observed:g}",
+        cause=cause,
+        confidence=confidence,
+        explanation=f"rank {rank} was given the process group of {_listed(mine)}, and in step {step} its forward finds "
+        f"{difference.observed:g} in {name}, {left_by}",
+        hint="synchronise buffers in the group that was given, from its own first rank: "
+        "dist.broadcast(buffer, group=group, group_src=0)",
+    )
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _fits(recording: Recording, ranks: Sequence[int], step: int, name: str, found: Tensor) -> bool:
+    """Can ``found`` come from what ``ranks`` left?"""
+    difference = outside_of_what_was_left(found, _ranks(recording, ranks), step, name)
+    return difference is not None and difference.equal
