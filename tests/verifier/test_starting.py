@@ -73,7 +73,8 @@ def test_spawned_ranks_take_source_longer_than_a_command_line(tmp_path):
         "from verifier import engine; from verifier.request import Request, Source\n"
         "files = {'mine.py': Path(sys.argv[1], 'mine.py').read_text()}\n"
         "strategy = Source(files=files, entrypoint='mine:wrap')\n"
-        "request = Request(strategy=strategy, world_size=2, checks=('LS002',), launcher='local', trust=True)\n"
+        "request = Request(strategy=strategy, world_size=2, checks=('LS002',), launcher='local', trust=True, "
+        "profile='quick')\n"
         "engine.run(request, Path(sys.argv[1], 'run')).assert_pass()\n"
     )
     environment = {**os.environ, "LOCKSTEP_START_METHOD": "spawn"}
