@@ -57,6 +57,7 @@ class Scenario(BaseModel):
     eps: float | None = Field(None, gt=0, description="of AdamW; None: torch's own")
     groups: bool = Field(False, description="the optimizer gets two groups of parameters, with options of their own")
     alike: bool = Field(False, description="and their options are the same, until the second's learning rate changes")
+    joins: bool = Field(False, description="half of the parameters join the optimizer by add_param_group()")
     frozen_too: bool = Field(False, description="the optimizer gets all parameters, those that are frozen as well")
     parameters_once: bool = Field(False, description="the optimizer gets parameters that can be gone through once")
     eval_mode: bool = Field(False, description="the model is trained in evaluation mode")

@@ -16,7 +16,7 @@ from verifier.errors import UnknownName, UsageError
 from verifier.orders import may_be_drawn
 from verifier.request import MAX_WORLD_SIZE, Builtin, Request, StrategyRef
 from verifier.scenario import Scenario
-from verifier.texts import says_float16, says_group, says_norm_type
+from verifier.texts import defines_add_param_group, says_float16, says_group, says_norm_type
 
 PROFILES = ("quick", "standard", "thorough")
 SEEDS_PER_SITUATION = {"quick": 1, "standard": 1, "thorough": 3}
@@ -25,6 +25,7 @@ CONCERNS = {  # what a text may show
     "float16": says_float16,
     "a process group": says_group,
     "a norm_type": says_norm_type,
+    "an add_param_group()": defines_add_param_group,
 }
 THOROUGH_DELAY_MS = 2.0  # its second and third seed meet a network that is late, and overtakes itself
 

@@ -17,6 +17,7 @@ FLOAT16 = re.compile(rb"(?<!b)float16|fp16|\bhalf\b", re.IGNORECASE)
 
 NORM_TYPE = re.compile(rb"\bnorm_type\b")
 GROUP = re.compile(rb"\b(process_group|dp_group|pg|group)\b\s*[:=,)]")
+ADDS_GROUPS = re.compile(rb"\bdef add_param_group\b")
 
 
 def texts(ref: StrategyRef) -> Iterator[bytes]:
@@ -41,3 +42,8 @@ def says_group(ref: StrategyRef) -> bool:
 def says_norm_type(ref: StrategyRef) -> bool:
     """Is there a ``norm_type`` in the text of ``ref``?"""
     return any(NORM_TYPE.search(text) for text in texts(ref))
+
+
+def defines_add_param_group(ref: StrategyRef) -> bool:
+    """Does the text of ``ref`` define an ``add_param_group()``?"""
+    return any(ADDS_GROUPS.search(text) for text in texts(ref))

@@ -99,6 +99,31 @@ class wrap(DistributedDataParallel):
         return super().forward(*inputs)
 """
 
+# Parameters are shared out as they come; who broadcasts those of the start alone leaves later ones to their owners.
+OWNERS = """
+class ShardedOptimizer(torch.optim.Optimizer):
+    contract = Contract(sharded=True, disclaims={"state_dict", "sparse_gradients"})
+    def __init__(self, params, optimizer_cls, **options):
+        self.owners, self.inner, self.cls, self.options = {}, None, optimizer_cls, options
+        super().__init__(params, options)
+        self.at_first = dict(self.owners)
+    def add_param_group(self, group):
+        super().add_param_group(group)
+        mine = []
+        for parameter in self.param_groups[-1]["params"]:
+            self.owners[parameter] = len(self.owners) % dist.get_world_size()
+            if self.owners[parameter] == dist.get_rank():
+                mine.append(parameter)
+        if mine and self.inner is None:
+            self.inner = self.cls(mine, **self.options)
+        elif mine:
+            self.inner.add_param_group({**self.param_groups[-1], "params": mine})
+    def step(self, closure=None):
+        self.inner.step()
+        for parameter, owner in (self.owners if RIGHT else self.at_first).items():
+            dist.broadcast(parameter.data, owner)
+"""
+
 # A rank that did not use a parameter counts as a zero, and not as nobody.
 BY_THOSE_THAT_HAVE_ONE = """
 def average_gradients(model):
@@ -121,6 +146,7 @@ def average_gradients(model):
         pytest.param(NAN_TO_ZERO, "wrap", "no_number", "LS202", "infinity_hidden", id="nan_to_zero"),
         pytest.param(BY_ITS_OWN_LOSS, "wrap", "loss_no_number", "LS101", "replicas_diverged", id="skipped_by_its_loss"),
         pytest.param(BUFFERS, "wrap", "subgroup_buffers", "LS102", "reduced_over_the_job", id="buffers_of_the_job"),
+        pytest.param(OWNERS, "ShardedOptimizer", "joined_later", "LS101", "replicas_diverged", id="joined_later"),
     ],
 )
 def test_one_situation_tells(lockstep, tmp_path, monkeypatch, body, name, situation, code, cause, right):

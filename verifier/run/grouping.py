@@ -22,6 +22,7 @@ from verifier.run.update_rule import makes_its_own
 from verifier.scenario import DECAY, SGD_MOMENTUM, SLOWER, Scenario
 
 OWN = "the optimizer is one of the strategy's own making, without groups: it was not asked for any"
+Named = tuple[str, nn.Parameter]
 BEYOND = frozenset({"betas", "eps"})  # what not every optimizer takes that a strategy may have of its own
 
 
@@ -51,13 +52,32 @@ def optimizer_of(
     Where the scenario says so, parameters come as ``model.parameters()`` does: to be gone through once.
     Who says that this will not do, with a TypeError, gets a list; so does a stranger's ``Driver``, as is documented.
     """
-    asked = grouped(scenario, named)
+    first, joining = apart(scenario, named)
+    optimizer = _made(driver, scenario, grouped(scenario, first), cls, options)
+    if joining and adds_groups(optimizer):
+        optimizer.add_param_group({"params": [parameter for _, parameter in joining]})
+    return optimizer
+
+
+def _made(driver: Driver, scenario: Scenario, asked: list[Any], cls: type[Optimizer], options: Any) -> Optimizer:
     if scenario.parameters_once and not makes_its_own(driver):
         with suppress(TypeError):
             driver.optimizer_made = driver.make_optimizer(cls, iter(asked), **options)  # type: ignore[arg-type]
             return driver.optimizer_made
     driver.optimizer_made = driver.make_optimizer(cls, asked, **options)
     return driver.optimizer_made
+
+
+def apart(scenario: Scenario, named: Sequence[Named]) -> tuple[Sequence[Named], Sequence[Named]]:
+    """What an optimizer is made with, and what joins it once it is made: nothing, unless the scenario says so."""
+    middle = len(named) // 2 if scenario.joins else len(named)
+    return named[:middle], named[middle:]
+
+
+def adds_groups(optimizer: Any) -> bool:
+    """Has ``optimizer`` an ``add_param_group()`` of its own? What it inherits from torch may know nothing of shards."""
+    own = getattr(type(optimizer), "add_param_group", Optimizer.add_param_group)
+    return own is not Optimizer.add_param_group
 
 
 def optimizer_with_less(
@@ -98,6 +118,8 @@ def tell(journal: Journal, scenario: Scenario, driver: Driver, optimizer: Any, *
     """
     if scenario.groups and own and len(getattr(optimizer, "param_groups", ())) < 2:
         journal.note("not_claimed", OWN)
+    if scenario.joins and not adds_groups(optimizer):
+        journal.note("not_claimed", "the optimizer has no add_param_group() of its own")
     if scenario.zeros_matter and not _leaves_zeros(driver, optimizer):
         journal.note("not_claimed", "zero_grad() takes no set_to_none, or is the driver's own")
 

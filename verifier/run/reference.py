@@ -21,7 +21,7 @@ from verifier import workload as workloads
 from verifier.journal import Journal, digest
 from verifier.lines import NORM, TURNED
 from verifier.run.evaluating import BEFORE_ALL, evaluate_alone
-from verifier.run.grouping import grouped
+from verifier.run.grouping import apart, grouped
 from verifier.run.streams import seed_streams, seed_torch
 from verifier.scenario import Scenario
 from verifier.scheduling import reschedule, reschedule_others
@@ -81,7 +81,11 @@ def _optimized(
     parameters = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     cls, options = workload.optimizer()
     given = list(model.named_parameters()) if scenario.frozen_too else parameters
-    return parameters, cls(grouped(scenario, given), **options)
+    first, joining = apart(scenario, given)
+    optimizer = cls(grouped(scenario, first), **options)
+    if joining:
+        optimizer.add_param_group({"params": [parameter for _, parameter in joining]})
+    return parameters, optimizer
 
 
 def _last_uneven_step(
