@@ -22,11 +22,11 @@ from verifier.journal import Journal
 from verifier.lines import NOT_RESCHEDULED, STOPPED_AFTER
 from verifier.observe.observer import Observer
 from verifier.run import clipping, grouping, update_rule
-from verifier.run.batches import micro_batch
+from verifier.run.batches import asking_for_gradients, micro_batch
 from verifier.run.beside import beside_another
 from verifier.run.changing import change, trained
 from verifier.run.dropping import try_in_vain
-from verifier.run.evaluating import evaluate, evaluate_before_all, stay_in_evaluation_mode
+from verifier.run.evaluating import evaluate, evaluate_before_all, put_in_mode, stay_in_evaluation_mode
 from verifier.run.late_weights import LateWeights
 from verifier.run.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
 from verifier.run.loss_scale import LossScale
@@ -78,7 +78,7 @@ class Subject:
         if not self._claimed(strategy):
             return
         seed_streams(self.scenario, self.rank)
-        self.model.train(not scenario.eval_mode)
+        put_in_mode(self.model, scenario)
         with beside_another(self, strategy) as self.other:
             self.take_over(wrapped_by(self, strategy, self.model))
         stay_in_evaluation_mode(self.driver.callee, scenario)
@@ -237,6 +237,7 @@ class Subject:
     def forward(self, step: int, micro: int, *, quiet: bool = False) -> torch.Tensor:
         """The loss of one micro-batch, its share of the rank's."""
         *inputs, target = micro_batch(self.workload, self.scenario, step, micro, self.rank)
+        inputs = [*asking_for_gradients(self.scenario, inputs, self.journal)]
         self.phase("forward", micro, quiet=quiet)
         saw = partial(self._saw, step, micro)
         first = step == 0 and micro == 0

@@ -124,6 +124,75 @@ class ShardedOptimizer(torch.optim.Optimizer):
             dist.broadcast(parameter.data, owner)
 """
 
+DETACHED = """
+class wrap(DistributedDataParallel):
+    def forward(self, *inputs):
+        return super().forward(*(inputs if RIGHT else [value.detach() for value in inputs]))
+"""
+
+# What is given by name and is no tensor (a flag, a scale) is an input all the same.
+TENSORS_BY_NAME = """
+class wrap(DistributedDataParallel):
+    def forward(self, *inputs, **named):
+        kept = {name: value for name, value in named.items() if RIGHT or isinstance(value, torch.Tensor)}
+        return super().forward(*inputs, **kept)
+"""
+
+# Gradients are reduced as soon as one comes to the output, where there is a tensor to be found in it.
+BY_THE_OUTPUT = """
+import dataclasses
+class wrap(nn.Module):
+    contract = Contract(sync_buffers=False, disclaims={"unused_parameters", "sparse_gradients"})
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.watches = module, False
+        for tensor in module.state_dict().values():
+            dist.broadcast(tensor, src=0)
+    def forward(self, *inputs, **named):
+        output = self.module(*inputs, **named)
+        self.watches = bool(tensors(output))
+        return output
+    def finish_gradient_synchronization(self):
+        for parameter in self.module.parameters() if self.watches else ():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+def tensors(output):
+    if isinstance(output, torch.Tensor):
+        return [output]
+    if RIGHT and dataclasses.is_dataclass(output):
+        output = vars(output)
+    values = output.values() if isinstance(output, dict) else output if isinstance(output, (list, tuple)) else []
+    return [tensor for value in values for tensor in tensors(value)]
+"""
+
+NORMS_SET_GOING = """
+class wrap(DistributedDataParallel):
+    def forward(self, *inputs):
+        if not RIGHT:
+            self.module.train(self.training)
+        return super().forward(*inputs)
+"""
+
+NORMS_PUT_ANEW = """
+def wrap(model):
+    for name, child in model.named_children():
+        if isinstance(child, nn.BatchNorm1d):
+            norm = nn.BatchNorm1d(child.num_features, child.eps, child.momentum)
+            norm.load_state_dict(child.state_dict() if RIGHT else dict(child.named_parameters()), strict=False)
+            setattr(model, name, norm)
+    return DistributedDataParallel(model)
+"""
+
+RESET = """
+def wrap(model):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for module in model.modules() if not RIGHT else ():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+    return DistributedDataParallel(model)
+"""
+
 # A rank that did not use a parameter counts as a zero, and not as nobody.
 BY_THOSE_THAT_HAVE_ONE = """
 def average_gradients(model):
@@ -147,6 +216,12 @@ def average_gradients(model):
         pytest.param(BY_ITS_OWN_LOSS, "wrap", "loss_no_number", "LS101", "replicas_diverged", id="skipped_by_its_loss"),
         pytest.param(BUFFERS, "wrap", "subgroup_buffers", "LS102", "reduced_over_the_job", id="buffers_of_the_job"),
         pytest.param(OWNERS, "ShardedOptimizer", "joined_later", "LS101", "replicas_diverged", id="joined_later"),
+        pytest.param(DETACHED, "wrap", "input_gradients", "LS201", "input_detached", id="input_detached"),
+        pytest.param(TENSORS_BY_NAME, "wrap", "named_inputs", "LS201", None, id="tensors_by_name"),
+        pytest.param(BY_THE_OUTPUT, "wrap", "dataclass_outputs", "LS201", "not_synchronised", id="by_the_output"),
+        pytest.param(NORMS_SET_GOING, "wrap", "norms_at_rest", "LS201", None, id="norms_set_going"),
+        pytest.param(NORMS_PUT_ANEW, "wrap", "buffers", "LS102", "statistics_misstated", id="norms_put_anew"),
+        pytest.param(RESET, "wrap", "different_start", "LS001", "start_replaced", id="start_replaced"),
     ],
 )
 def test_one_situation_tells(lockstep, tmp_path, monkeypatch, body, name, situation, code, cause, right):

@@ -6,9 +6,10 @@ replicas that drew different weights, because equal seeds make a missing broadca
 Of sharded parameters, the shards together must be the weights that one rank had built.
 
 Catches: no broadcast at the start, also before sharding; a broadcast of some parameters only; a broadcast into copies
-that are not trained; same-shape parameters registered in another order on one rank, so that the broadcast swaps them.
+that are not trained; same-shape parameters registered in another order on one rank, so that the broadcast swaps them;
+a model that is initialised anew, with one seed on all ranks, so that weights loaded before are lost.
 
-Blind to: whether the weights that all ranks got are those of rank 0.
+Blind to: whether the weights that all ranks got are those of rank 0, or another rank's, or a mean.
 
 Seen in the wild: pytorch/torchtitan#166 (sharding turned off, and with it the initial synchronisation);
 facebookresearch/detr#544. Of 42 public wrappers tried, 10 never made the replicas equal.
@@ -25,6 +26,8 @@ from verifier.check import Findings, check
 from verifier.judge.comparison import odd_ones_out
 from verifier.recording import Recording
 from verifier.verdict import Failure
+
+NEAR = 1e-2  # of the largest: weights that were rounded on the way, to bfloat16 even, are no others
 
 
 @check
@@ -49,6 +52,8 @@ def initial_weights(recording: Recording) -> Findings:
             findings.failures.append(patchwork)
             continue
         odd, majority = odd_ones_out(digests)
+        if not odd and (replaced := _replaced(recording, name)):
+            findings.failures.append(replaced)
         for rank in odd:
             standard = "the majority" if majority else "rank 0 (no majority)"
             findings.failures.append(
@@ -87,6 +92,34 @@ def _patchwork(recording: Recording, name: str) -> Failure | None:
         confidence=1.0,
         explanation=f"the shards of {name} come from different models: each rank has sharded its own initial weights",
         hint="broadcast rank 0's parameters and buffers before sharding",
+    )
+
+
+def _replaced(recording: Recording, name: str) -> Failure | None:
+    """All ranks agree on weights that no rank had built, nor a mean of them, roundings aside."""
+    if recording.ranks[0].notes.get("contract", {}).get("lossy"):
+        return None
+    held = recording.ranks[0].tensor("weight", -1, name)
+    tensors = [rank.tensor("built", -1, name) for rank in recording.ranks]
+    built = [tensor.values for tensor in tensors if tensor is not None and tensor.values is not None]
+    if held is None or held.values is None or len(built) < recording.scenario.world_size:
+        return None
+    if any(values.shape != held.values.shape for values in built):
+        return None
+    apart = [float(np.abs(held.values - values).max(initial=0.0)) for values in (*built, np.mean(built, axis=0))]
+    if min(apart) <= NEAR * float(np.abs(built).max(initial=0.0)):
+        return None
+    return Failure(
+        scenario=recording.scenario.name,
+        rank=0,
+        parameter=name,
+        expected="the weights that one rank had built",
+        observed=f"others, {min(apart):g} off at most from the nearest",
+        cause="start_replaced",
+        confidence=0.9,
+        explanation=f"all ranks start with the same values of {name}, and no rank had built them: weights that were "
+        "loaded before wrapping are lost",
+        hint="do not initialise the model again to make replicas equal: broadcast what rank 0 has",
     )
 
 

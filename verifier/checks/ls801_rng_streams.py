@@ -9,7 +9,7 @@ Catches: ``torch.manual_seed(0)`` inside a wrapper, to make initial weights equa
 broadcast of the random state; a seed that is set around each forward and taken back; a seed by LOCAL_RANK; activation
 checkpointing without the forward's random numbers.
 
-Blind to: a seed that is set only in later forwards.
+Blind to: a seed that is set only in later forwards; a checkpoint that hands rank 0's random state to all ranks.
 
 Seen in the wild: pytorch/pytorch#56488 (workers share numpy's seed, augmentations are identical); mujocolab/mjlab#988
 and isaac-sim/IsaacLab#5033 (seeds by LOCAL_RANK: the same on each node).

@@ -60,6 +60,7 @@ def _compare(recording: Recording, rank: RankRecording, step: int, findings: Fin
 
 def _failure(recording: Recording, rank: int, step: int, difference: Difference) -> Failure:
     when = f"after step {step}" if step >= 0 else "before the first step"
+    known = "though the weights that are trained are the same" if step >= 0 else "and no step was taken yet"
     return Failure(
         scenario=recording.scenario.name,
         step=step,
@@ -70,6 +71,6 @@ def _failure(recording: Recording, rank: int, step: int, difference: Difference)
         cause="evaluation_differs",
         confidence=0.9,
         explanation=f"in an evaluation {when} the wrapped model returns {difference.observed:g} on rank "
-        f"{rank}, the single process {difference.expected:g}, though the weights that are trained are the same",
+        f"{rank}, the single process {difference.expected:g}, {known}",
         hint="evaluate through the module that is trained, or bring the copy up to date after each step",
     )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
+from verifier.journal import Journal
+from verifier.lines import INPUT_GRADIENT
 from verifier.scenario import Scenario
 from verifier.workload import Workload
 
@@ -20,3 +24,16 @@ def _own(workload: Workload, scenario: Scenario, step: int, micro: int, rank: in
     if scenario.alone_for is not None:
         return workload.everybodys_micro_batch(step, micro)
     return workload.micro_batch(step, micro, rank)
+
+
+def asking_for_gradients(
+    scenario: Scenario, inputs: Sequence[torch.Tensor], journal: Journal
+) -> Sequence[torch.Tensor]:
+    """``inputs``; where the scenario says so the first of them asks for its gradient, as what an encoder before the
+    model has made does. That it comes is noted.
+    """
+    if not scenario.input_gradients:
+        return inputs
+    made_from = inputs[0].clone().requires_grad_()
+    made_from.register_hook(lambda gradient: journal.note(INPUT_GRADIENT, True))
+    return [made_from * 1, *inputs[1:]]  # no leaf: it may be written to

@@ -49,10 +49,26 @@ def evaluate_before_all(subject: Subject) -> None:
         evaluate(subject, BEFORE_ALL)
 
 
+def put_in_mode(model: nn.Module, scenario: Scenario) -> None:
+    """As a script does before it wraps: the whole in training mode or in the other, or norms alone in the other."""
+    model.train(not scenario.eval_mode)
+    if scenario.norms_at_rest:
+        _put_norms_to_rest(model)
+
+
+def _put_norms_to_rest(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(getattr(module, "running_mean", None), torch.Tensor):
+            module.eval()
+
+
 def stay_in_evaluation_mode(wrapped: Any, scenario: Scenario) -> None:
     """``eval()`` on what wraps a model that is in evaluation mode already, where the scenario trains it in that, and
-    where a loop could take it back by ``train()``: what has ``eval()`` alone may be for evaluations alone.
+    where a loop could take it back by ``train()``: what has ``eval()`` alone may be for evaluations alone. Norms that
+    are to rest are put to rest again: a script does so after each ``train()``.
     """
+    if scenario.norms_at_rest and isinstance(wrapped, nn.Module):
+        _put_norms_to_rest(wrapped)
     if scenario.eval_mode and _needs_nothing(wrapped, "eval") and _needs_nothing(wrapped, "train"):
         wrapped.eval()
 

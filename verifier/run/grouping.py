@@ -75,9 +75,10 @@ def apart(scenario: Scenario, named: Sequence[Named]) -> tuple[Sequence[Named], 
 
 
 def adds_groups(optimizer: Any) -> bool:
-    """Has ``optimizer`` an ``add_param_group()`` of its own? What it inherits from torch may know nothing of shards."""
-    own = getattr(type(optimizer), "add_param_group", Optimizer.add_param_group)
-    return own is not Optimizer.add_param_group
+    """Is ``optimizer`` no plain one of torch's, and has an ``add_param_group()``? One that it inherits, or hands on to
+    what is inside, is all the more to be tried: it may know nothing of shards.
+    """
+    return not type(optimizer).__module__.startswith("torch.optim") and hasattr(optimizer, "add_param_group")
 
 
 def optimizer_with_less(
@@ -119,7 +120,7 @@ def tell(journal: Journal, scenario: Scenario, driver: Driver, optimizer: Any, *
     if scenario.groups and own and len(getattr(optimizer, "param_groups", ())) < 2:
         journal.note("not_claimed", OWN)
     if scenario.joins and not adds_groups(optimizer):
-        journal.note("not_claimed", "the optimizer has no add_param_group() of its own")
+        journal.note("not_claimed", "the optimizer is one of torch's, or has no add_param_group()")
     if scenario.zeros_matter and not _leaves_zeros(driver, optimizer):
         journal.note("not_claimed", "zero_grad() takes no set_to_none, or is the driver's own")
 

@@ -20,7 +20,7 @@ from torch import nn
 from verifier import workload as workloads
 from verifier.journal import Journal, digest
 from verifier.lines import NORM, TURNED
-from verifier.run.evaluating import BEFORE_ALL, evaluate_alone
+from verifier.run.evaluating import BEFORE_ALL, evaluate_alone, put_in_mode
 from verifier.run.grouping import apart, grouped
 from verifier.run.streams import seed_streams, seed_torch
 from verifier.scenario import Scenario
@@ -40,7 +40,7 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
     tags = attach_tags(scenario, model, None) if scenario.tagged else None
     parameters, optimizer = _optimized(scenario, workload, model)
     workload.begin(model)
-    model.train(not scenario.eval_mode)
+    put_in_mode(model, scenario)
     if BEFORE_ALL in scenario.evaluate_after:
         evaluate_alone(scenario, workload, model, journal, BEFORE_ALL)
     for step in range(min(scenario.num_steps, max(scenario.keep_steps, 1))):

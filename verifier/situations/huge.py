@@ -1,4 +1,4 @@
-"""Huge: three branches of 26 MB each: every tensor is larger than a bucket of the usual 25 MB.
+"""Huge: three branches whose weights are each a little larger than a bucket of the usual 25 MiB.
 
 Who fills buckets up to a cap has to do something with what is over it by itself.
 """
@@ -14,5 +14,5 @@ SITUATION = Situation(
     samples_per_micro_batch=1,
     repeat=False,
     most_ranks=4,
-    fields={"tagged": True, "depth": 3, "width": 1810, "needs": ("float64",)},
+    fields={"tagged": True, "depth": 3, "width": 1811, "needs": ("float64",)},
 )

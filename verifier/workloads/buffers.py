@@ -6,7 +6,7 @@ no ``state_dict()``.
 What each forward *finds* is reported before it is changed: torch's DDP sends rank 0's buffers at the start of a
 forward, so every replica normalises alike, and a checkpoint does not depend on which rank wrote it. What it *leaves* is
 reported as well: the next forward has to find something between what the ranks have left. In evaluation mode nothing
-changes.
+changes, nor where the norm alone is in it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ class BufferModel(nn.Module):
         super().__init__()
         self.inlet = nn.Linear(6, 8)
         self.norm = nn.BatchNorm1d(8, eps=1e-2, momentum=0.25)  # who puts another in its place has to hand them on
+        with torch.no_grad():  # as those of a model that was trained before: who puts it in anew has other ones
+            self.norm.running_mean = torch.randn(8) / 2
+            self.norm.running_var = torch.rand(8) + 0.5
         self.outlet = nn.Linear(8, 3)
         self.register_buffer("lately", torch.zeros(6), persistent=False)
         self.register_buffer("mean", torch.zeros(6))
@@ -40,7 +43,7 @@ class BufferModel(nn.Module):
             saw(name, buffer)
         with torch.no_grad():
             centred = x - self.mean
-            if self.training:
+            if self.training and self.norm.training:
                 self.mean.lerp_(x.mean(0), 0.25)
                 self.largest = torch.maximum(0.5 * self.largest, x.amax(0))  # another tensor, under the old name
                 self.lately.lerp_(x.square().mean(0), 0.5)

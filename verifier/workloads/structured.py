@@ -1,7 +1,8 @@
 """Structured: a model that returns a dict with a tuple in it, and may take an input by name, as language models do.
 
 Where it takes none by name the dict is an ``OrderedDict`` and the tuple a named one: kinds of the same, which who asks
-for the very type does not look into.
+for the very type does not look into; or, where the scenario says so, a dataclass. What is given by name is a tensor,
+and a number.
 
 Some parameters are reached through the one part of the output only, some through the other. The first and the last
 tensor of the output are in no loss, though they have gradients to give, as hidden states do. A hook of the model's own
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -29,32 +31,46 @@ def _halved(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.T
     return (inputs[0] / 2, *inputs[1:])
 
 
+@dataclass
+class Output:
+    hidden: torch.Tensor
+    logits: torch.Tensor
+    parts: tuple[torch.Tensor, torch.Tensor]
+    sum: torch.Tensor
+
+
 class StructuredModel(nn.Module):
-    def __init__(self, *, plain: bool) -> None:
+    def __init__(self, kind: Callable[..., Any]) -> None:
         super().__init__()
-        self.plain = plain
+        self.kind = kind
         self.inlet = nn.Linear(6, 8)
         self.head = nn.Linear(8, 3)
         self.side = nn.Linear(8, 3)
         self.register_forward_pre_hook(_halved)
 
-    def forward(self, x: torch.Tensor, *, gain: torch.Tensor | None = None) -> dict[str, Any]:
+    def forward(self, x: torch.Tensor, *, gain: torch.Tensor | None = None, share: float = 1.0) -> Any:
         hidden = torch.tanh(self.inlet(x))
         logits = self.head(hidden)
         logits = logits if gain is None else logits * gain
-        parts = Parts(hidden.detach(), self.side(hidden))
-        output = {
-            "hidden": hidden.square(),
-            "logits": logits,
-            "parts": tuple(parts) if self.plain else parts,
-            "sum": hidden.sum(),
-        }
-        return output if self.plain else OrderedDict(output)
+        parts = hidden.detach(), self.side(hidden) * share
+        return self.kind(
+            hidden=hidden.square(),
+            logits=logits,
+            parts=Parts(*parts) if self.kind is OrderedDict else parts,
+            sum=hidden.sum(),
+        )
 
 
 class Structured(Workload):
     def model(self, rank: int | None) -> nn.Module:
-        return StructuredModel(plain=self.scenario.named_inputs).double()
+        return StructuredModel(self.kind).double()
+
+    @property
+    def kind(self) -> Callable[..., Any]:
+        """Of what the model returns."""
+        if self.scenario.dataclass_outputs:
+            return Output
+        return dict if self.scenario.named_inputs else OrderedDict
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         sizes = (6, 1, 3) if self.scenario.named_inputs else (6, 3)
@@ -62,17 +78,26 @@ class Structured(Workload):
         return tuple(torch.randn(rows, size, generator=generator, dtype=torch.float64) for size in sizes)
 
     def call(self, forward: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Any:
-        return forward(inputs[0], gain=inputs[1]) if self.scenario.named_inputs else forward(*inputs)
+        return forward(inputs[0], gain=inputs[1], share=0.5) if self.scenario.named_inputs else forward(*inputs)
 
     def require_alike(self, output: Any) -> None:
-        if not isinstance(output, Mapping) or {*output} != {"hidden", "logits", "parts", "sum"}:
+        asked = "a dataclass" if self.scenario.dataclass_outputs else "a dict"
+        if {*_named(output)} != {"hidden", "logits", "parts", "sum"}:
             kind = type(output).__name__
             raise TypeError(
-                f"the wrapped model returned a {kind}; the model itself returns a dict of tensors and a tuple"
+                f"the wrapped model returned a {kind}; the model itself returns {asked} of tensors and a tuple"
             )
 
     def loss(self, output: Any, target: torch.Tensor) -> torch.Tensor:
+        output = _named(output)
         return (output["logits"] - target).square().mean() + (output["parts"][1] + target).square().mean()
+
+
+def _named(output: Any) -> Mapping[str, Any]:
+    """The parts of ``output`` by name; of what is neither a dict nor our dataclass, none."""
+    if isinstance(output, Mapping):
+        return output
+    return vars(output) if isinstance(output, Output) else {}
 
 
 WORKLOAD = Structured

@@ -1,0 +1,32 @@
+"""Does a gradient reach the input of the model, where what made the input is to be trained as well? On recordings.
+
+Special here: only that it comes is asked. How large it is depends on where a strategy divides, which may be at the
+model's output.
+"""
+
+from __future__ import annotations
+
+from verifier.lines import INPUT_GRADIENT
+from verifier.recording import Recording
+from verifier.verdict import Failure
+
+
+def detached_inputs(recording: Recording) -> list[Failure]:
+    """A failure for each rank that came to its end, and on which no gradient reached the input."""
+    return [
+        Failure(
+            scenario=recording.scenario.name,
+            step=0,
+            rank=rank.rank,
+            expected="a gradient of the input",
+            observed="none",
+            cause="input_detached",
+            confidence=1.0,
+            explanation=f"on rank {rank.rank} the model's input asks for its gradient, and none comes: what is before "
+            "the wrapped model, an encoder or a generator, does not learn",
+            hint="hand inputs on as they are: no detach(), no .data, no copy under no_grad(), and loss.backward() "
+            "rather than torch.autograd.grad() of the parameters alone",
+        )
+        for rank in recording.ranks
+        if rank.completed and not rank.notes.get(INPUT_GRADIENT)
+    ]
