@@ -28,6 +28,7 @@ from verifier.run.changing import change, trained
 from verifier.run.dropping import try_in_vain
 from verifier.run.evaluating import evaluate, evaluate_before_all, put_in_mode, stay_in_evaluation_mode
 from verifier.run.late_weights import LateWeights
+from verifier.run.limits import why_not
 from verifier.run.loading import LoadedStrategy, StrategyError, load_strategy, small_bucket_cap_mb
 from verifier.run.loss_scale import LossScale
 from verifier.run.names import Names
@@ -71,10 +72,8 @@ class Subject:
 
     def run(self) -> None:
         scenario, size = self.scenario, sum(p.numel() * p.element_size() for p in self.model.parameters())
-        self.bucket_cap_mb = small_bucket_cap_mb(size) if scenario.small_buckets else None
-        strategy = load_strategy(
-            scenario.strategy, self.folder, bucket_cap_mb=self.bucket_cap_mb, style=scenario.driver
-        )
+        self.bucket_cap_mb = cap = small_bucket_cap_mb(size) if scenario.small_buckets else None
+        strategy = load_strategy(scenario.strategy, self.folder, bucket_cap_mb=cap, style=scenario.driver)
         if not self._claimed(strategy):
             return
         seed_streams(self.scenario, self.rank)
@@ -84,7 +83,7 @@ class Subject:
         stay_in_evaluation_mode(self.driver.callee, scenario)
         if not self._claimed(strategy.driven_by(self.driver)):
             return
-        if reason := clipping.why_not(self):
+        if reason := why_not(self):
             self.journal.note("not_claimed", reason)
             return
         if not (self._train_unevenly() if self.scenario.uneven else self._train(strategy)):

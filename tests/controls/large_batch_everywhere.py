@@ -9,7 +9,7 @@ from torch import nn
 from ddp_core import Contract
 
 DRIVER = "native"
-CONTRACT = Contract(disclaims={"structured_outputs", "named_inputs"})
+CONTRACT = Contract(disclaims={"structured_outputs", "named_inputs", "input_gradients"})
 
 
 def gathered(rows):

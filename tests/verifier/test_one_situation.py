@@ -230,6 +230,15 @@ def test_one_situation_tells(lockstep, tmp_path, monkeypatch, body, name, situat
     assert {failure.cause for failure in check.failures} == (set() if right else {cause})
 
 
+STATIC = "def wrap(model):\n    return DistributedDataParallel(model, static_graph=True)\n"
+
+
+def test_a_static_graph_is_not_asked_for_dataclasses(lockstep, tmp_path, monkeypatch):
+    check = _judged(lockstep, tmp_path, monkeypatch, STATIC, "wrap", "dataclass_outputs", "LS201", True)
+    assert check.verdict == "unknown"
+    assert "does not look into dataclasses" in check.why
+
+
 def test_a_division_by_those_that_have_a_gradient_is_told(lockstep, tmp_path, monkeypatch):
     given = BY_THOSE_THAT_HAVE_ONE, "average_gradients", "unused", "LS201"
     assert _judged(lockstep, tmp_path, monkeypatch, *given, True).verdict == "pass"

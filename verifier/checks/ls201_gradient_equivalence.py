@@ -43,7 +43,7 @@ from __future__ import annotations
 
 from verifier.check import Findings, check
 from verifier.judge.autocasting import without_autocast
-from verifier.judge.detached import detached_inputs
+from verifier.judge.detached import look_for_input_gradients
 from verifier.judge.in_a_group import compare_in_groups
 from verifier.judge.out_of_sight import compare_gradients
 from verifier.judge.returned_norm import wrong_norms
@@ -54,12 +54,11 @@ from verifier.recording import Recording
 def gradient_equivalence(recording: Recording) -> Findings:
     if recording.scenario.subgroups:
         return compare_in_groups(recording)
+    if recording.scenario.input_gradients:
+        return look_for_input_gradients(recording)
     findings = compare_gradients(recording)
     if recording.scenario.autocast:
         findings.failures = without_autocast(recording) + findings.failures
-    if recording.scenario.input_gradients:
-        findings.comparisons += recording.scenario.world_size
-        findings.failures = detached_inputs(recording) + findings.failures
     if not (findings.failures or findings.blocked or findings.not_claimed):
         findings.failures = wrong_norms(recording)
     return findings

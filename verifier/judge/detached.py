@@ -1,19 +1,22 @@
 """Does a gradient reach the input of the model, where what made the input is to be trained as well? On recordings.
 
 Special here: only that it comes is asked. How large it is depends on where a strategy divides, which may be at the
-model's output.
+model's output; and the parameters' gradients are judged elsewhere.
 """
 
 from __future__ import annotations
 
+from verifier.check import Findings
 from verifier.lines import INPUT_GRADIENT
 from verifier.recording import Recording
 from verifier.verdict import Failure
 
 
-def detached_inputs(recording: Recording) -> list[Failure]:
+def look_for_input_gradients(recording: Recording) -> Findings:
     """A failure for each rank that came to its end, and on which no gradient reached the input."""
-    return [
+    if not recording.complete:
+        return Findings(blocked="not every rank came to its end with an input that asks for its gradient")
+    failures = [
         Failure(
             scenario=recording.scenario.name,
             step=0,
@@ -28,5 +31,6 @@ def detached_inputs(recording: Recording) -> list[Failure]:
             "rather than torch.autograd.grad() of the parameters alone",
         )
         for rank in recording.ranks
-        if rank.completed and not rank.notes.get(INPUT_GRADIENT)
+        if not rank.notes.get(INPUT_GRADIENT)
     ]
+    return Findings(comparisons=len(recording.ranks), failures=failures)

@@ -75,10 +75,11 @@ def apart(scenario: Scenario, named: Sequence[Named]) -> tuple[Sequence[Named], 
 
 
 def adds_groups(optimizer: Any) -> bool:
-    """Is ``optimizer`` no plain one of torch's, and has an ``add_param_group()``? One that it inherits, or hands on to
-    what is inside, is all the more to be tried: it may know nothing of shards.
+    """Has ``optimizer`` an ``add_param_group()`` of its own? Who defines one claims it. One that is inherited, or
+    handed on to what is inside, knows of no shards or hooks, as Horovod's does not, and nobody has said that it does.
     """
-    return not type(optimizer).__module__.startswith("torch.optim") and hasattr(optimizer, "add_param_group")
+    own = getattr(type(optimizer), "add_param_group", Optimizer.add_param_group)
+    return own is not Optimizer.add_param_group
 
 
 def optimizer_with_less(
@@ -120,7 +121,7 @@ def tell(journal: Journal, scenario: Scenario, driver: Driver, optimizer: Any, *
     if scenario.groups and own and len(getattr(optimizer, "param_groups", ())) < 2:
         journal.note("not_claimed", OWN)
     if scenario.joins and not adds_groups(optimizer):
-        journal.note("not_claimed", "the optimizer is one of torch's, or has no add_param_group()")
+        journal.note("not_claimed", "the optimizer has no add_param_group() of its own")
     if scenario.zeros_matter and not _leaves_zeros(driver, optimizer):
         journal.note("not_claimed", "zero_grad() takes no set_to_none, or is the driver's own")
 

@@ -1,0 +1,34 @@
+"""Why a situation is not for what ``wrap`` has made, as is known once it is made.
+
+Special here: what torch itself gets wrong without an error is no mistake of whoever uses it, and is said all the same.
+A static graph's first all-reduce is started by what torch puts behind each tensor of the output that it finds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from verifier.run import clipping
+
+if TYPE_CHECKING:
+    from verifier.worker import Subject
+
+STATIC_GRAPH = (
+    "DistributedDataParallel(static_graph=True) does not look into dataclasses, and reduces nothing, ever, where a model "
+    "returns one: pytorch/pytorch#106690, huggingface/transformers#25357"
+)
+
+
+def why_not(subject: Subject) -> str | None:
+    """Why the scenario is not for this; None: it is."""
+    if subject.scenario.dataclass_outputs and _is_static(subject.driver.wrapped):
+        return STATIC_GRAPH
+    return clipping.why_not(subject)
+
+
+def _is_static(wrapped: object) -> bool:
+    modules = wrapped.modules() if isinstance(wrapped, nn.Module) else ()
+    return any(isinstance(module, DistributedDataParallel) and module.static_graph for module in modules)
