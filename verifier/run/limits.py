@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from verifier.worker import Subject
 
 STATIC_GRAPH = (
-    "DistributedDataParallel(static_graph=True) does not look into dataclasses, and reduces nothing, ever, where a model "
-    "returns one: pytorch/pytorch#106690, huggingface/transformers#25357"
+    "DistributedDataParallel(static_graph=True) does not look into dataclasses, and reduces nothing, ever, where a "
+    "model returns one: pytorch/pytorch#106690, huggingface/transformers#25357"
 )
 
 
