@@ -19,7 +19,7 @@ with another parameter's; reads before a collective has finished; parameters ave
 before synchronisation; parameters that another rank did not use; a forward that has lost the caller's autocast; a
 ``clip_grad_norm_()`` of the strategy's own that clips by, or returns, another norm than that of all gradients; a mean
 over the whole job, a division by its size, or a root that is not in it, where the strategy was given a smaller process
-group.
+group; inputs that are cut off from what made them.
 
 Where an optimizer reduces gradients inside its ``step()``, or leaves them to the owners of shards, or to a server that
 sends weights, ``.grad`` does not show it. If the weights come out right all the same, this is not claimed, and LS202
