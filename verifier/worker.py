@@ -80,7 +80,7 @@ class Subject:
         put_in_mode(self.model, scenario)
         with beside_another(self, strategy) as self.other:
             self.take_over(wrapped_by(self, strategy, self.model))
-        stay_in_evaluation_mode(self.driver.callee, scenario)
+        stay_in_evaluation_mode(self.driver.callee, self.model, scenario)
         if not self._claimed(strategy.driven_by(self.driver)):
             return
         if reason := why_not(self):

@@ -62,13 +62,15 @@ def _put_norms_to_rest(model: nn.Module) -> None:
             module.eval()
 
 
-def stay_in_evaluation_mode(wrapped: Any, scenario: Scenario) -> None:
+def stay_in_evaluation_mode(wrapped: Any, model: nn.Module, scenario: Scenario) -> None:
     """``eval()`` on what wraps a model that is in evaluation mode already, where the scenario trains it in that, and
     where a loop could take it back by ``train()``: what has ``eval()`` alone may be for evaluations alone. Norms that
-    are to rest are put to rest again: a script does so after each ``train()``.
+    are to rest are put to rest again, in ``model`` as well: a script does so after each ``train()``.
     """
-    if scenario.norms_at_rest and isinstance(wrapped, nn.Module):
-        _put_norms_to_rest(wrapped)
+    if scenario.norms_at_rest:
+        for one in (model, wrapped):
+            if isinstance(one, nn.Module):
+                _put_norms_to_rest(one)
     if scenario.eval_mode and _needs_nothing(wrapped, "eval") and _needs_nothing(wrapped, "train"):
         wrapped.eval()
 

@@ -30,5 +30,7 @@ def why_not(subject: Subject) -> str | None:
 
 
 def _is_static(wrapped: object) -> bool:
-    modules = wrapped.modules() if isinstance(wrapped, nn.Module) else ()
+    """Is torch's DDP with a static graph in ``wrapped``, or among what a stranger's engine holds?"""
+    held = [wrapped] if isinstance(wrapped, nn.Module) else list(getattr(wrapped, "__dict__", {}).values())
+    modules = (module for one in held if isinstance(one, nn.Module) for module in one.modules())
     return any(isinstance(module, DistributedDataParallel) and module.static_graph for module in modules)
