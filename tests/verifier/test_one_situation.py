@@ -216,7 +216,6 @@ def average_gradients(model):
         pytest.param(BY_ITS_OWN_LOSS, "wrap", "loss_no_number", "LS101", "replicas_diverged", id="skipped_by_its_loss"),
         pytest.param(BUFFERS, "wrap", "subgroup_buffers", "LS102", "reduced_over_the_job", id="buffers_of_the_job"),
         pytest.param(OWNERS, "ShardedOptimizer", "joined_later", "LS101", "replicas_diverged", id="joined_later"),
-        pytest.param(DETACHED, "wrap", "input_gradients", "LS201", "input_detached", id="input_detached"),
         pytest.param(TENSORS_BY_NAME, "wrap", "named_inputs", "LS201", None, id="tensors_by_name"),
         pytest.param(BY_THE_OUTPUT, "wrap", "dataclass_outputs", "LS201", "not_synchronised", id="by_the_output"),
         pytest.param(NORMS_SET_GOING, "wrap", "norms_at_rest", "LS201", None, id="norms_set_going"),
@@ -228,6 +227,15 @@ def test_one_situation_tells(lockstep, tmp_path, monkeypatch, body, name, situat
     check = _judged(lockstep, tmp_path, monkeypatch, body, name, situation, code, right)
     assert check.verdict == ("pass" if right else "fail"), check
     assert {failure.cause for failure in check.failures} == (set() if right else {cause})
+
+
+def test_an_input_that_is_cut_off_is_told(lockstep, tmp_path, monkeypatch):
+    given = DETACHED, "wrap", "input_gradients", "LS201"
+    right = _judged(lockstep, tmp_path, monkeypatch, *given, True)
+    assert (right.failures, right.claimed) == ([], False), "that it comes is no pass of gradients"
+    assert "comes to the input" in right.why
+    failures = _judged(lockstep, tmp_path, monkeypatch, *given, False).failures
+    assert {failure.cause for failure in failures} == {"input_detached"}
 
 
 STATIC = "def wrap(model):\n    return DistributedDataParallel(model, static_graph=True)\n"
