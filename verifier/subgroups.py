@@ -6,6 +6,8 @@ therefore held to that group's own large batch, and a rank, a world size or a ro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def groups(world_size: int) -> list[tuple[int, ...]]:
     """The ranks of each group, by global rank. With an odd number of ranks the last one is alone."""
@@ -16,3 +18,8 @@ def groups(world_size: int) -> list[tuple[int, ...]]:
 def members(world_size: int, rank: int) -> tuple[int, ...]:
     """The group that ``rank`` is in."""
     return next(group for group in groups(world_size) if rank in group)
+
+
+def listed(ranks: Sequence[int]) -> str:
+    """``ranks`` in words: "rank 1", "ranks 2, 3"."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

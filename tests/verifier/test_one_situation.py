@@ -124,6 +124,23 @@ class ShardedOptimizer(torch.optim.Optimizer):
             dist.broadcast(parameter.data, owner)
 """
 
+# The loop's own optimizer goes in with the model, and what comes out is told of the rest.
+GIVEN = """
+class Outer(torch.optim.Optimizer):
+    def __init__(self, inner):
+        self.inner = inner
+        self.param_groups, self.state, self.defaults = inner.param_groups, inner.state, inner.defaults
+    def add_param_group(self, group):
+        if RIGHT:
+            self.inner.add_param_group(group)
+    def step(self, closure=None):
+        self.inner.step()
+    def zero_grad(self, set_to_none=True):
+        self.inner.zero_grad(set_to_none)
+def wrap(model, optimizer):
+    return DistributedDataParallel(model), Outer(optimizer)
+"""
+
 DETACHED = """
 class wrap(DistributedDataParallel):
     def forward(self, *inputs):
@@ -216,6 +233,7 @@ def average_gradients(model):
         pytest.param(BY_ITS_OWN_LOSS, "wrap", "loss_no_number", "LS101", "replicas_diverged", id="skipped_by_its_loss"),
         pytest.param(BUFFERS, "wrap", "subgroup_buffers", "LS102", "reduced_over_the_job", id="buffers_of_the_job"),
         pytest.param(OWNERS, "ShardedOptimizer", "joined_later", "LS101", "replicas_diverged", id="joined_later"),
+        pytest.param(GIVEN, "wrap", "joined_later", "LS202", "not_stepped", id="given_and_joined_later"),
         pytest.param(TENSORS_BY_NAME, "wrap", "named_inputs", "LS201", None, id="tensors_by_name"),
         pytest.param(BY_THE_OUTPUT, "wrap", "dataclass_outputs", "LS201", "not_synchronised", id="by_the_output"),
         pytest.param(NORMS_SET_GOING, "wrap", "norms_at_rest", "LS201", None, id="norms_set_going"),

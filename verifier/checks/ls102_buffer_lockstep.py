@@ -15,7 +15,8 @@ buffers of rank 0 of the job where a group was given.
 
 Blind to: buffers that no forward reads; a strategy that reads other ranks' values without changing the buffer; a wrong
 mean that lies between the ranks' values; statistics that go wrong after the first forward; buffers that are left alone
-in evaluation mode alone, or as they are not saved (``persistent=False``).
+in evaluation mode alone, or as they are not saved (``persistent=False``); whole-numbered buffers, and what the first
+forward finds, in a group smaller than the job.
 
 Seen in the wild: huggingface/pytorch-image-models#110, open-mmlab/mmdetection#4582, pytorch/pytorch#13711: evaluation
 differs from rank to rank, and the checkpoint holds one rank's statistics.

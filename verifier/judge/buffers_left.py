@@ -15,7 +15,7 @@ from verifier.judge.agreement import told_early
 from verifier.judge.arithmetic import contract_of
 from verifier.judge.comparison import Difference, compare
 from verifier.recording import RankRecording, Recording, Tensor
-from verifier.subgroups import groups, members
+from verifier.subgroups import groups, listed, members
 from verifier.verdict import Failure
 
 SLACK = 1e-5  # of the larger end: a mean of W float32 numbers may be rounded past them by some 1e-7
@@ -78,7 +78,7 @@ def _failure(recording: Recording, rank: int, step: int, name: str, found: Tenso
     others = [group for group in groups(world_size) if group != mine]
     whose = next((group for group in others if _fits(recording, group, step, name, found)), None)
     if whose is not None:
-        cause, confidence, left_by = "another_groups", 1.0, f"that {_listed(whose)} left"
+        cause, confidence, left_by = "another_groups", 1.0, f"that {listed(whose)} left"
     elif _fits(recording, range(world_size), step, name, found):
         cause, confidence, left_by = "reduced_over_the_job", 0.9, "that comes from other ranks as well"
     else:
@@ -89,19 +89,15 @@ def _failure(recording: Recording, rank: int, step: int, name: str, found: Tenso
         rank=rank,
         parameter=name,
         index=list(difference.index),
-        expected=f"within what {_listed(mine)} left: {difference.expected:g} at most or at least",
+        expected=f"within what {listed(mine)} left: {difference.expected:g} at most or at least",
         observed=f"{difference.observed:g}",
         cause=cause,
         confidence=confidence,
-        explanation=f"rank {rank} was given the process group of {_listed(mine)}, and in step {step} its forward finds "
+        explanation=f"rank {rank} was given the process group of {listed(mine)}, and in step {step} its forward finds "
         f"{difference.observed:g} in {name}, {left_by}",
         hint="synchronise buffers in the group that was given, from its own first rank: "
         "dist.broadcast(buffer, group=group, group_src=0)",
     )
-
-
-def _listed(ranks: Sequence[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def _fits(recording: Recording, ranks: Sequence[int], step: int, name: str, found: Tensor) -> bool:

@@ -17,7 +17,7 @@ from verifier.judge.arithmetic import contract_of
 from verifier.judge.equivalence import blocked_reference
 from verifier.judge.inquiry import local_gradients
 from verifier.recording import RankRecording, Recording
-from verifier.subgroups import groups, members
+from verifier.subgroups import groups, listed, members
 from verifier.verdict import Failure
 
 HIDDEN = "gradients are not what .grad shows, and what a group's weights should be is not known"
@@ -78,7 +78,7 @@ def _foreign_roots(recording: Recording) -> list[Failure]:
         said = NOT_A_MEMBER.search(str(outcome.get("detail"))) if outcome.get("error") == "own" else None
         if outcome.get("status") != "raised" or said is None:
             continue
-        group = _listed(_group(recording, rank))
+        group = listed(_group(recording, rank))
         failures.append(
             Failure(
                 scenario=recording.scenario.name,
@@ -108,10 +108,6 @@ def _clipped_by(recording: Recording) -> dict[int, float]:
             squares += float(np.square(_together(own, group, summed=False)).sum()) if own else 0.0
         by_rank[rank.rank] = min(1.0, limit / (math.sqrt(squares) + 1e-6))
     return by_rank
-
-
-def _listed(ranks: tuple[int, ...]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def _group(recording: Recording, rank: RankRecording) -> tuple[int, ...]:
@@ -162,7 +158,7 @@ def _failure(
     recording: Recording, rank: RankRecording, name: str, held: np.ndarray, due: np.ndarray, own: Own
 ) -> Failure:
     group, everybody = _group(recording, rank), tuple(range(recording.scenario.world_size))
-    where = f"rank {rank.rank} was given the process group of {_listed(group)}, and its gradient"
+    where = f"rank {rank.rank} was given the process group of {listed(group)}, and its gradient"
     hint = "name the group wherever torch is asked for a rank, a world size, a root or a collective"
     if any(_alike(held, _together(own, everybody, summed=summed)) for summed in (False, True)):
         cause, confidence = "reduced_over_the_job", 1.0

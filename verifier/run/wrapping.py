@@ -43,7 +43,8 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
         cls, options = subject.workload.optimizer()
         named = list(model.named_parameters())
         given = named if scenario.frozen_too else trained(scenario, named, subject.frozen_names)
-        handed.append(cls(grouping.grouped(scenario, given), **options))
+        first, _ = grouping.apart(scenario, given)
+        handed.append(cls(grouping.grouped(scenario, first), **options))
         return handed[0]
 
     def wrap(model: nn.Module) -> Any:
