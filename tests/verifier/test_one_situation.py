@@ -210,6 +210,38 @@ def wrap(model):
     return DistributedDataParallel(model)
 """
 
+# Each rank draws on from where it was; from rank 0's state all would draw the same.
+RANDOM_STATE = """
+class wrap(DistributedDataParallel):
+    def state_dict(self):
+        states = [None] * dist.get_world_size()
+        dist.all_gather_object(states, torch.get_rng_state())
+        return {**super().state_dict(), "rng": states}
+    def load_state_dict(self, saved):
+        states = saved.pop("rng")
+        torch.set_rng_state(states[dist.get_rank() if RIGHT else 0])
+        super().load_state_dict(saved)
+"""
+
+# The mean of weights after a step is that of gradients before it under plain SGD alone.
+LOCAL_STEPS = """
+def wrap(model):
+    model.wrap_optimizer = wrap_optimizer
+    return model
+def wrap_optimizer(cls, parameters, **options):
+    class Averaging(cls):
+        def step(self, closure=None):
+            given = [parameter for group in self.param_groups for parameter in group["params"]]
+            average(parameter.grad if RIGHT else torch.zeros(()) for parameter in given)
+            super().step(closure)
+            average(parameter.data for parameter in given)
+    return Averaging(parameters, **options)
+def average(tensors):
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+        tensor /= dist.get_world_size()
+"""
+
 # A rank that did not use a parameter counts as a zero, and not as nobody.
 BY_THOSE_THAT_HAVE_ONE = """
 def average_gradients(model):
@@ -238,6 +270,8 @@ def average_gradients(model):
         pytest.param(BY_THE_OUTPUT, "wrap", "dataclass_outputs", "LS201", "not_synchronised", id="by_the_output"),
         pytest.param(NORMS_SET_GOING, "wrap", "norms_at_rest", "LS201", None, id="norms_set_going"),
         pytest.param(NORMS_PUT_ANEW, "wrap", "buffers", "LS102", "statistics_misstated", id="norms_put_anew"),
+        pytest.param(RANDOM_STATE, "wrap", "resume", "LS801", "same_random_numbers", id="one_ranks_random_state"),
+        pytest.param(LOCAL_STEPS, "wrap", "adamw", "LS201", "weights_made_alike", id="local_steps"),
         pytest.param(RESET, "wrap", "different_start", "LS001", "start_replaced", id="start_replaced"),
     ],
 )

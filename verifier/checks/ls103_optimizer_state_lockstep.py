@@ -18,12 +18,10 @@ Remedy: step with the same gradients on every rank; when resuming, load the same
 from __future__ import annotations
 
 from verifier.check import Findings, check
-from verifier.judge.agreement import compare_across_ranks
+from verifier.judge.agreement import STATES, compare_across_ranks
 from verifier.judge.arithmetic import contract_of
 from verifier.judge.late_tags import tagged_too_late
 from verifier.recording import Recording
-
-TORCHS = frozenset({"momentum_buffer", "step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"})
 
 
 @check
@@ -44,7 +42,7 @@ def optimizer_state_lockstep(recording: Recording) -> Findings:
         ),
         hint="let every rank step with the same gradients, as often",
         spread=True,
-        only=lambda name: name.rpartition("/")[2] in TORCHS,
+        only=lambda name: name.rpartition("/")[2] in STATES,
     )
 
 

@@ -42,6 +42,7 @@ Remedy: the cause names the pattern; multiply, divide, wait or reduce accordingl
 from __future__ import annotations
 
 from verifier.check import Findings, check
+from verifier.judge.alike_afterwards import told_by_state
 from verifier.judge.autocasting import without_autocast
 from verifier.judge.detached import look_for_input_gradients
 from verifier.judge.in_a_group import compare_in_groups
@@ -57,6 +58,7 @@ def gradient_equivalence(recording: Recording) -> Findings:
     if recording.scenario.input_gradients:
         return look_for_input_gradients(recording)
     findings = compare_gradients(recording)
+    findings.failures = told_by_state(recording, findings.failures)
     if recording.scenario.autocast:
         findings.failures = without_autocast(recording) + findings.failures
     if not (findings.failures or findings.blocked or findings.not_claimed):

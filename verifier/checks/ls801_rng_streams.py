@@ -7,9 +7,9 @@ forward.
 
 Catches: ``torch.manual_seed(0)`` inside a wrapper, to make initial weights equal, and ``random.seed(0)`` beside it; a
 broadcast of the random state; a seed that is set around each forward and taken back; a seed by LOCAL_RANK; activation
-checkpointing without the forward's random numbers.
+checkpointing without the forward's random numbers; a checkpoint that hands rank 0's random state to all ranks.
 
-Blind to: a seed that is set only in later forwards; a checkpoint that hands rank 0's random state to all ranks.
+Blind to: a seed that is set only in later forwards, and taken back.
 
 Seen in the wild: pytorch/pytorch#56488 (workers share numpy's seed, augmentations are identical); mujocolab/mjlab#988
 and isaac-sim/IsaacLab#5033 (seeds by LOCAL_RANK: the same on each node).
@@ -27,8 +27,14 @@ from verifier.verdict import Failure
 # By the note in which a rank's journal has the state of its random numbers.
 MOMENTS = {"rng_forward": "begin the model's first forward", "rng_end": "end"}
 
+SEEDED = (
+    "do not seed inside the strategy, or do it inside torch.random.fork_rng(), and around the making of the model "
+    "alone; what all ranks are to draw alike needs a generator of its own"
+)
+LOADED = "save the random states of all ranks, and have each rank load its own"
 
-@check(when=lambda scenario: scenario.resume_after is None)
+
+@check
 def rng_streams(recording: Recording) -> Findings:
     findings = Findings()
     if recording.scenario.world_size == 1:
@@ -37,6 +43,8 @@ def rng_streams(recording: Recording) -> Findings:
     for rank in recording.ranks:
         if rank.notes.get("rng_end") is None:
             findings.blocked = f"rank {rank.rank} did not come to its end"
+    if findings.blocked and recording.scenario.resume_after is not None:
+        return Findings(not_claimed="the run was not resumed, of which LS504 tells")
     for note, when in MOMENTS.items():
         findings.failures += _same(recording, note, when, findings)
         if findings.failures:
@@ -86,6 +94,8 @@ def _same(recording: Recording, note: str, when: str, findings: Findings) -> lis
 
 
 def _failure(recording: Recording, rank: int, other: int, whose: str, when: str) -> Failure:
+    resumed = recording.scenario.resume_after is not None
+    also = ", or what the run was resumed from gives one rank's to all" if resumed else ""
     return Failure(
         scenario=recording.scenario.name,
         rank=rank,
@@ -94,9 +104,8 @@ def _failure(recording: Recording, rank: int, other: int, whose: str, when: str)
         cause="same_random_numbers",
         confidence=1.0,
         explanation=f"ranks {other} and {rank} were seeded differently, and {when} with the same state of {whose}'s "
-        "random numbers: the strategy has seeded them",
-        hint="do not seed inside the strategy, or do it inside torch.random.fork_rng(), and around the making of the "
-        "model alone; what all ranks are to draw alike needs a generator of its own",
+        f"random numbers: the strategy has seeded them{also}",
+        hint=LOADED if resumed else SEEDED,
     )
 
 

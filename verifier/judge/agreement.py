@@ -11,6 +11,7 @@ from verifier.marker import holds_poison
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 
+STATES = frozenset({"momentum_buffer", "step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"})  # of torch's SGD and AdamW
 NO_MAJORITY = " (no majority: the lowest rank is taken as the standard)"
 
 

@@ -26,6 +26,7 @@ SHARED = {
     "narrowing": "LS201",
     "returned_norm": "LS201",
     "in_a_group": "LS201",
+    "alike_afterwards": "LS201",
     "lost_options": "LS202",
     "updates": "LS202",
     "wrong_updates": "LS202",
@@ -49,6 +50,8 @@ MEANINGS = {
     "replicas_diverged": "after the optimizer's step, one rank holds other bytes of a weight than the others",
     "unfrozen": "the optimizer finds a gradient of a parameter whose requires_grad was False, or moves it",
     "unequal_shares": "every element is a sum of the ranks' own gradients, and they do not count alike in it",
+    "same_random_numbers": "ranks were seeded differently, and begin the model's first forward, or end, with the same "
+    "random numbers: the strategy has seeded them, or what the run was resumed from gives one rank's to all",
     "stray_gradient": "the optimizer finds a gradient where the single process has none",
 }
 

@@ -18,6 +18,6 @@ SITUATION = Situation(
         "resume_after": 1,
         "small_buckets": True,
         "needs": ("state_dict", "broadcasts_at_start", "float64"),
-        "judged_by": ("LS503", "LS504"),
+        "judged_by": ("LS503", "LS504", "LS801"),
     },
 )

@@ -1,0 +1,52 @@
+"""Gradients were left to each rank, and weights made alike after the step: then that is the mistake, and has a name.
+
+Special here: the optimizer's state gives it away. Who steps by gradients that are reduced out of sight has the same
+momentum everywhere, or has it on the owner alone; who steps by a rank's own has another on each rank, and still the
+same weights. Pure functions on recordings.
+"""
+
+from __future__ import annotations
+
+from verifier.judge.agreement import STATES
+from verifier.judge.evidence import Cause
+from verifier.recording import Recording
+from verifier.verdict import Failure
+
+SURE = 0.95  # a state may differ for a reason of its own
+
+
+def told_by_state(recording: Recording, failures: list[Failure]) -> list[Failure]:
+    """``failures``, where "not synchronised" is told as ``weights_made_alike`` if weights and states say so."""
+    return [_told(failure) if _made_alike(recording, failure) else failure for failure in failures]
+
+
+def _made_alike(recording: Recording, failure: Failure) -> bool:
+    """Did all ranks come from what ``failure`` found to the same weights, and not to the same state behind them?"""
+    name, step, last = failure.parameter, failure.step, recording.scenario.num_steps - 1
+    if failure.cause != "not_synchronised" or failure.confidence < 1.0 or name is None or step is None:
+        return False
+    if recording.scenario.world_size == 1 or not recording.complete:
+        return False
+    if len(_digests(recording, "weight", step, name)) != 1:
+        return False
+    return any(len(_digests(recording, "optimizer_state", last, f"{name}/{key}")) > 1 for key in STATES)
+
+
+def _digests(recording: Recording, what: str, step: int, name: str) -> set[str]:
+    """What the ranks hold; empty where one of them does not have it."""
+    tensors = [rank.tensor(what, step, name) for rank in recording.ranks]
+    found = {tensor.digest for tensor in tensors if tensor is not None}
+    return set() if None in tensors else found
+
+
+def _told(failure: Failure) -> Failure:
+    cause = Cause(
+        "weights_made_alike",
+        SURE,
+        f"rank {failure.rank} steps by its own local gradient, with momentum of its own, and after the step all ranks "
+        "hold the same weights: these are averaged, or sent by one rank, in place of gradients",
+        "reduce gradients before the step; a mean of weights comes to the same under plain SGD alone, and not with "
+        "momentum, Adam or clipping",
+    )
+    named = {"cause": cause.name, "confidence": cause.confidence, "explanation": cause.explanation, "hint": cause.hint}
+    return failure.model_copy(update=named)
