@@ -11,7 +11,7 @@ import torch.distributed as dist
 from ddp_core import DataParallel, Strategy
 
 TRIPS = {"LS103", "LS201", "LS202"}
-CAUSE = {"not_synchronised", "optimizer_state_diverged"}
+CAUSE = {"weights_made_alike", "optimizer_state_diverged"}
 
 
 class LocalGradients(Strategy):
