@@ -110,6 +110,7 @@ class Scenario(BaseModel):
     infinite_loss: bool = Field(False, description="the last rank's loss is infinite, by a constant: no gradient is")
     spike: Literal["inf", "nan"] = Field("inf", description="what is put there; nan: it is no number at all")
     own_interpreters: bool = Field(False, description="each rank is a Python of its own, as under torchrun, not a fork")
+    imported_first: bool = Field(False, description="the strategy is imported before there is a process group")
     several_nodes: bool = Field(False, description="ranks are told, as by torchrun, that they are on several nodes")
     subgroups: bool = Field(False, description="each rank's strategy is given a process group smaller than the job")
     same_registration: bool = Field(True, description="false: some ranks register equal parameters in another order")

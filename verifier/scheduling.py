@@ -22,6 +22,8 @@ def reschedule(optimizer: Any, scenario: Scenario, step: int) -> str | None:
     if option == "momentum" and step != scenario.new_momentum_after:
         return None
     groups = getattr(optimizer, "param_groups", None)
+    if groups == [] and _is_torchs(optimizer):  # torch's schedulers take it, and change nothing
+        return None
     if not isinstance(groups, list) or not groups or not all(_has(group, option) for group in groups):
         return f"not all groups of the optimizer, if it has any, show a {option} that a scheduler could change"
     if scenario.alike and len(groups) < 2:
@@ -46,6 +48,12 @@ def reschedule_others(optimizer: Any, scenario: Scenario, step: int) -> bool:
     groups[0]["weight_decay"] *= FACTOR
     groups[1]["lr"] *= FACTOR
     return True
+
+
+def _is_torchs(optimizer: Any) -> bool:
+    """Is it one of ``torch.optim.Optimizer``'s kind? Asked without importing torch, as judging needs none."""
+    kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(optimizer).__mro__}
+    return "torch.optim.optimizer.Optimizer" in kinds
 
 
 def _has_all(group: Any) -> bool:

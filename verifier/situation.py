@@ -16,7 +16,17 @@ from verifier.errors import UnknownName, UsageError
 from verifier.orders import may_be_drawn
 from verifier.request import MAX_WORLD_SIZE, Builtin, Request, StrategyRef
 from verifier.scenario import Scenario
-from verifier.texts import defines_add_param_group, says_float16, says_group, says_norm_type
+from verifier.texts import (
+    asks_on_import,
+    counts_in_turns,
+    defines_add_param_group,
+    has_an_optimizer,
+    says_complex,
+    says_float16,
+    says_group,
+    says_norm_type,
+    speaks_of_nodes,
+)
 
 PROFILES = ("quick", "standard", "thorough")
 SEEDS_PER_SITUATION = {"quick": 1, "standard": 1, "thorough": 3}
@@ -26,6 +36,11 @@ CONCERNS = {  # what a text may show
     "a process group": says_group,
     "a norm_type": says_norm_type,
     "an add_param_group()": defines_add_param_group,
+    "a count that is taken modulo something": counts_in_turns,
+    "local ranks, or groups that it makes": speaks_of_nodes,
+    "complex numbers": says_complex,
+    "an optimizer of its own": has_an_optimizer,
+    "the process group, asked about on import": asks_on_import,
 }
 THOROUGH_DELAY_MS = 2.0  # its second and third seed meet a network that is late, and overtakes itself
 

@@ -6,18 +6,16 @@ module does is not seen, and there is no text of what is installed; ``thorough``
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from verifier.request import FromFile, Source, StrategyRef
 
-FLOAT16 = re.compile(rb"(?<!b)float16|fp16|\bhalf\b", re.IGNORECASE)
-
-NORM_TYPE = re.compile(rb"\bnorm_type\b")
-GROUP = re.compile(rb"\b(process_group|dp_group|pg|group)\b\s*[:=,)]")
-ADDS_GROUPS = re.compile(rb"\bdef add_param_group\b")
+ASKS = frozenset({"is_initialized", "get_world_size", "get_rank"})  # of the process group that there is, or is not yet
+COUNT = r"\b(\w*(step|count|iter|taken|call|round|num|turn)\w*|[nkti])"
 
 
 def texts(ref: StrategyRef) -> Iterator[bytes]:
@@ -29,21 +27,46 @@ def texts(ref: StrategyRef) -> Iterator[bytes]:
             yield Path(ref.path).read_bytes()
 
 
-def says_float16(ref: StrategyRef) -> bool:
-    """Is there a word for float16 in the text of ``ref``?"""
-    return any(FLOAT16.search(text) for text in texts(ref))
+def shown(pattern: str, *, any_case: bool = False) -> Callable[[StrategyRef], bool]:
+    """Whether ``pattern`` is found in the text of a strategy."""
+    compiled = re.compile(pattern.encode(), re.IGNORECASE if any_case else 0)
+    return lambda ref: any(compiled.search(text) for text in texts(ref))
 
 
-def says_group(ref: StrategyRef) -> bool:
-    """Is there, in the text of ``ref``, a name that process groups have as arguments?"""
-    return any(GROUP.search(text) for text in texts(ref))
+says_float16 = shown(r"(?<!b)float16|fp16|\bhalf\b", any_case=True)
+says_group = shown(r"\b(process_group|dp_group|pg|group)\b\s*[:=,)]")  # names that process groups have as arguments
+says_norm_type = shown(r"\bnorm_type\b")
+says_complex = shown(r"complex|view_as_real", any_case=True)
+speaks_of_nodes = shown(
+    r"local_rank|local_world|node_rank|group_rank|new_group|new_subgroups|device_mesh", any_case=True
+)
+defines_add_param_group = shown(r"\bdef add_param_group\b")
+has_an_optimizer = shown(r"\bclass\s+\w+\(.*optim|\bdef\s+(wrap_optimizer|make_optimizer|step)\b", any_case=True)
+counts_in_turns = shown(COUNT + r"\s*%\s*[\w(]", any_case=True)  # taken modulo something: what happens every few steps
 
 
-def says_norm_type(ref: StrategyRef) -> bool:
-    """Is there a ``norm_type`` in the text of ``ref``?"""
-    return any(NORM_TYPE.search(text) for text in texts(ref))
+def asks_on_import(ref: StrategyRef) -> bool:
+    """Does the text of ``ref`` ask about the process group outside of functions, or in their defaults?"""
+    for text in texts(ref):
+        with suppress(SyntaxError, ValueError):
+            if any(_asks(node) for node in _on_import(ast.parse(text))):
+                return True
+    return False
 
 
-def defines_add_param_group(ref: StrategyRef) -> bool:
-    """Does the text of ``ref`` define an ``add_param_group()``?"""
-    return any(ADDS_GROUPS.search(text) for text in texts(ref))
+def _on_import(node: ast.AST) -> Iterator[ast.AST]:
+    """What of ``node`` runs when a module is imported: all but the bodies of functions."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            for part in (*child.decorator_list, child.args):
+                yield from _on_import(part)
+        elif not isinstance(child, ast.Lambda):
+            yield from _on_import(child)
+
+
+def _asks(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
+    return name in ASKS

@@ -117,7 +117,7 @@ class Subject:
             if step == 0 and clipping.was_too_early(self):
                 self.journal.note("not_claimed", clipping.TOO_EARLY)
                 return False
-            if self.scenario.overflow and not finite_everywhere(self):
+            if self.scenario.overflow and not finite_everywhere(self, step):
                 self.journal.note(STOPPED_AFTER, step)
                 break
             if step == self.scenario.save_after and not save_and_go_on(self, step):

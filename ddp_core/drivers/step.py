@@ -35,7 +35,7 @@ class StepDriver(EngineDriver):
         self, cls: type[torch.optim.Optimizer], parameters: list[nn.Parameter], **options: Any
     ) -> torch.optim.Optimizer:
         """The one that the wrapper holds, or is."""
-        held = _held(self.wrapped)
+        held = _held(self.wrapped, self.model)
         return super().make_optimizer(cls, parameters, **options) if held is None else held
 
     def backward(self, loss: torch.Tensor) -> None:
@@ -50,12 +50,17 @@ def _synchronizes(wrapped: Any) -> bool:
     return explicit.steps_by_itself(wrapped) and explicit.method_of(wrapped) is not None
 
 
-def _held(wrapped: Any) -> torch.optim.Optimizer | None:
-    """The first optimizer among what ``wrapped`` holds itself; or itself."""
+def _held(wrapped: Any, model: nn.Module | None = None) -> torch.optim.Optimizer | None:
+    """The first optimizer among what ``wrapped`` holds itself that has parameters of ``model``'s, or else the first:
+    one rank may hold an outer one as well, over a copy. Or ``wrapped`` itself.
+    """
     if isinstance(wrapped, torch.optim.Optimizer):
         return wrapped
     things = getattr(wrapped, "__dict__", {}).values()
-    return next((thing for thing in things if isinstance(thing, torch.optim.Optimizer)), None)
+    held = [thing for thing in things if isinstance(thing, torch.optim.Optimizer)]
+    models = {id(parameter) for parameter in model.parameters()} if model is not None else set[int]()
+    over = (one for one in held if any(id(p) in models for group in one.param_groups for p in group["params"]))
+    return next(over, held[0] if held else None)
 
 
 DRIVER = StepDriver

@@ -33,7 +33,7 @@ import numpy as np
 
 from verifier.check import Findings, check
 from verifier.judge.agreement import compare_across_ranks, told_early
-from verifier.judge.arithmetic import contract_of
+from verifier.judge.arithmetic import WITH_NORMS, contract_of
 from verifier.judge.buffers_left import buffers_in_groups, outside_of_what_was_left
 from verifier.judge.comparison import Difference, compare
 from verifier.recording import Recording, Tensor
@@ -42,7 +42,7 @@ from verifier.verdict import Failure
 STATED = 1e-4  # of the largest number in a buffer: roundings of a norm in float32, whose bound gradients have as well
 
 
-@check(when=lambda scenario: scenario.workload == "buffers")
+@check(when=lambda scenario: scenario.workload in WITH_NORMS)
 def buffer_lockstep(recording: Recording) -> Findings:
     if not contract_of(recording).get("sync_buffers", True):
         return Findings(not_claimed="the strategy declares sync_buffers=False")

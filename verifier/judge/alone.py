@@ -28,7 +28,8 @@ from verifier.scenario import Scenario
 from verifier.verdict import Failure
 
 FOLDER = "alone"  # below the scenario's own
-NUDGES = {"nudged_more": 2.0**-40, "nudged_less": -(2.0**-40)}  # far above roundings of float64, far below a mistake
+NUDGES = {"nudged_more": 1.0, "nudged_less": -1.0}  # times one of these, far above roundings, far below a mistake:
+NUDGE, NUDGE_SINGLE = 2.0**-40, 2.0**-14  # where the model is in float64, and where it is not
 BOUND = 0.01  # of the norm of a tensor's whole movement so far, by a rule of its own
 BOUND_AS_ASKED = 1e-4  # by torch's SGD or AdamW, in exact arithmetic or float64, or by what is nearly that
 STILL = 1e-12  # of a tensor's norm: what is no movement
@@ -42,16 +43,19 @@ AT_REST = "no weight moved in {num_steps} steps, on one rank either: the optimiz
 
 
 def scenario_alone(scenario: Scenario, *, summed: bool) -> Scenario:
-    """One rank, undisturbed, with the samples of all ranks of ``scenario``; its gradient is their sum, or mean."""
+    """One rank, undisturbed and uninterrupted, with the samples of all ranks of ``scenario``; its gradient is their
+    sum, or mean.
+    """
     changed = {"world_size": 1, "alone_for": scenario.world_size, "delay_ms": 0.0, "own_interpreters": False}
     times = scenario.world_size if summed else 1
-    return scenario.model_copy(update={**changed, "loss_times": times})
+    uninterrupted = {"resume_after": None}  # what a restart loses it would else lose as well
+    return scenario.model_copy(update={**changed, **uninterrupted, "loss_times": times})
 
 
 def scenarios_nudged(scenario: Scenario) -> dict[str, Scenario]:
     """As ``scenario_alone`` of an own rule, by the folder below the scenario's own."""
-    alone = scenario_alone(scenario, summed=False)
-    return {folder: alone.model_copy(update={"nudge": nudge}) for folder, nudge in NUDGES.items()}
+    alone, size = scenario_alone(scenario, summed=False), NUDGE if "float64" in scenario.needs else NUDGE_SINGLE
+    return {folder: alone.model_copy(update={"nudge": sign * size}) for folder, sign in NUDGES.items()}
 
 
 def has_own_rule(recording: Recording) -> bool:

@@ -12,6 +12,7 @@ from verifier.recording import Recording
 EXACT = "exact"
 WIDE = ("float64", "complex128")
 SINGLE = ("float32", "complex64")
+WITH_NORMS = ("buffers", "images")  # workloads
 
 
 def contract_of(recording: Recording) -> dict[str, Any]:
@@ -79,7 +80,7 @@ def is_narrow(recording: Recording) -> bool:
 
 def has_norms(recording: Recording) -> bool:
     """Does the model normalise over the samples that a rank has, so that the large batch's gradient is another one?"""
-    return recording.scenario.workload == "buffers"
+    return recording.scenario.workload in WITH_NORMS
 
 
 def is_exact(recording: Recording) -> bool:

@@ -37,8 +37,13 @@ def wrong_gradient(
     observed: np.ndarray,
     expected: np.ndarray,
     difference: Difference,
+    *,
+    before_step: bool = False,
 ) -> Failure:
-    """What is said of a gradient that is not the single process's: where, and why as far as a pattern tells."""
+    """What is said of a gradient that is not the single process's: where, and why as far as a pattern tells.
+
+    ``before_step``: ``observed`` is not what was recorded last, but what was there before ``step()`` changed it.
+    """
     scenario = recording.scenario
     evidence = GradientEvidence(
         observed=observed,
@@ -60,7 +65,7 @@ def wrong_gradient(
         contains=_contents(recording, rank.rank, step, name, difference),
         elsewhere=elsewhere(recording, name, observed),
         held=_held(recording, step, name),
-        agreed=_agreed(recording, step, name),
+        agreed=not before_step and _agreed(recording, step, name),
     )
     return _failure(rank.rank, diagnose(evidence), scenario.name, step, name, difference)
 

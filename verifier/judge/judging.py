@@ -21,6 +21,10 @@ from verifier.verdict import NOT_TRIED, CheckResult, Failure, Verdict
 
 MAX_FAILURES_SHOWN = 8
 DECODED = ("misplaced_elements", "another_parameters_gradient")
+TOO_EARLY = (
+    "it is right where it is imported once there is a process group: ask for ranks and world sizes where they are "
+    "used, not in a module's constants or a function's defaults"
+)
 UNTOUCHED = (
     "no parameter of the model had a gradient or moved: the strategy trains nothing, or other tensors. If it is the "
     "latter, bring a ddp_core.Driver whose named_parameters() gives them under the model's names"
@@ -70,7 +74,7 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
         failed=len(failures),
         margin=margin if margin is not None and math.isfinite(margin) else None,
         why=why if verdict == "unknown" else None,
-        failures=_shown(_with_what_nodes_say(failures, wanted)),
+        failures=_shown(_with_what_places_say(failures, wanted)),
         failed_in=list(dict.fromkeys(failure.scenario for failure in failures)),
     )
 
@@ -84,12 +88,14 @@ def _shown(failures: list[Failure]) -> list[Failure]:
     return first
 
 
-def _with_what_nodes_say(failures: list[Failure], recordings: Sequence[Recording]) -> list[Failure]:
-    """``failures``; where all of them are of ranks on several nodes, that is the remedy."""
-    of = {recording.scenario.name for recording in recordings if recording.scenario.several_nodes}
-    if any(failure.scenario not in of for failure in failures):
-        return failures
-    return [failure.model_copy(update={"hint": MEANT}) for failure in failures]
+def _with_what_places_say(failures: list[Failure], recordings: Sequence[Recording]) -> list[Failure]:
+    """``failures``; where all of them are of ranks on several nodes, or of an early import, that is the remedy."""
+    on_nodes = {recording.scenario.name for recording in recordings if recording.scenario.several_nodes}
+    early = {recording.scenario.name for recording in recordings if recording.scenario.imported_first}
+    for of, remedy in ((on_nodes, MEANT), (early, TOO_EARLY)):
+        if all(failure.scenario in of for failure in failures):
+            return [failure.model_copy(update={"hint": remedy}) for failure in failures]
+    return failures
 
 
 def _folded(told: list[tuple[str, str]]) -> list[str]:

@@ -3,7 +3,8 @@
 Special here: several ends are right, and a step with what is left over is not. One process would have an infinite
 weight, or, with a loss scaler, would leave out the step: so the weight has not moved, or is not finite. If it has moved
 by a number, the infinity was taken for zero, or for something large, and no scaler on any rank can see that it was
-there. Nor is a step right that is left out for some of the other weights: who leaves it out does so for all.
+there. Nor is a step right that is left out for some of the other weights: who leaves it out does so for all, and goes
+on with the next.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from verifier.check import Findings
 from verifier.judge.arithmetic import is_lossy, own_steps
 from verifier.judge.inquiry import local_gradients
 from verifier.judge.updates import compare_weights
+from verifier.lines import STOPPED_AFTER
 from verifier.recording import RankRecording, Recording
 from verifier.verdict import Failure
 
+LONGEST_DELAY = 2  # steps: gradients may be applied a step late, and rightly
 SPIKED = {"inf": "infinite", "nan": "no number (NaN)"}  # what is said of a scenario's spike
 
 
@@ -45,6 +48,9 @@ def compare_overflow(recording: Recording) -> Findings:
     in_part = _resting(recording, set(infinite))
     explained = {*infinite, *in_part}
     findings.failures += [_partial(recording, rank.rank, name) for name in in_part for rank in recording.ranks]
+    if not findings.failures and (name := _never_again(recording)) is not None:
+        findings.failures += [_stuck(recording, rank.rank, name) for rank in recording.ranks]
+        return findings
     if findings.failures and not _explains(recording, infinite, explained):
         return Findings(blocked="weights are wrong whose gradients were finite, too: see LS201")
     return findings
@@ -79,13 +85,23 @@ def _resting(recording: Recording, infinite: set[str]) -> list[str]:
     return [] if len(resting) == len(steps) else resting
 
 
+def _never_again(recording: Recording) -> str | None:
+    """A weight of those that rest after the first step, on all ranks, and after every later one, as all of them do."""
+    last, names = recording.scenario.num_steps - 1, recording.parameter_names
+    if last < LONGEST_DELAY or any(STOPPED_AFTER in rank.notes for rank in recording.ranks):
+        return None
+    names = [name for name in names if _is_to_move(recording, name)]
+    rest = all(_rests(rank, name, last) for name in names for rank in recording.ranks)
+    return names[0] if names and rest else None
+
+
 def _is_to_move(recording: Recording, name: str) -> bool:
     gradient = None if recording.reference is None else recording.reference.tensor("gradient", 0, name)
     return gradient is not None and gradient.values is not None and bool(gradient.values.any())
 
 
-def _rests(rank: RankRecording, name: str) -> bool:
-    before, after = rank.tensor("weight", -1, name), rank.tensor("weight", 0, name)
+def _rests(rank: RankRecording, name: str, step: int = 0) -> bool:
+    before, after = rank.tensor("weight", -1, name), rank.tensor("weight", step, name)
     return before is not None and after is not None and before.digest == after.digest
 
 
@@ -111,6 +127,23 @@ def _failure(recording: Recording, rank: int, name: str) -> Failure:
         explanation=f"rank {last}'s gradient of {name} was {spiked} in step 0, and on every rank {name} has moved by a "
         "number all the same: that was left out of the mean, or replaced",
         hint="let what is not finite travel, so that all ranks see it; or leave out the step on all of them",
+    )
+
+
+def _stuck(recording: Recording, rank: int, name: str) -> Failure:
+    last = recording.scenario.num_steps - 1
+    return Failure(
+        scenario=recording.scenario.name,
+        step=last,
+        rank=rank,
+        parameter=name,
+        expected="a step, once gradients are finite again",
+        observed="weights that rest for good",
+        cause="never_steps_again",
+        confidence=0.9,
+        explanation=f"a gradient was {SPIKED[recording.scenario.spike]} in step 0, which was left out, and so was "
+        f"every step after it up to step {last}, though gradients are finite there: no weight moves on any rank",
+        hint="clear what was accumulated where a step is left out: main gradients, residuals, a flag that was set",
     )
 
 

@@ -12,6 +12,7 @@ from verifier.judge.evidence import Cause, GradientEvidence, close
 
 FEWEST_ELEMENTS = 8
 FEWEST_BY_RANK = 2  # elements for each share that is fitted
+NEAR = 1e-3  # of a factor; clipping adds 1e-6 to the norm
 CONDITION = 1e3  # the most by which the ranks' gradients, all of one length, may come near to being multiples
 
 
@@ -28,8 +29,9 @@ def rescaled(e: GradientEvidence) -> Cause | None:
             "clipped_otherwise",
             0.8,  # another parameter's wrong gradient makes another norm, too
             f"every element is {factor:.6g} times what clipping leaves of the right gradient: it was clipped by "
-            "another norm than that of the whole gradient, by that of one rank's part perhaps",
-            "take the norm over all parts: a sharder's own clip_grad_norm_(), or an all-reduce of squared norms",
+            f"another norm than that of the whole gradient, {_what_norm(e.world_size, factor)}",
+            "take the norm once over what is whole: squares are added up over the parts that ranks own alone (a "
+            "sharder's own clip_grad_norm_()), not over copies, and of gradients without a loss scale",
         )
     return Cause(
         "rescaled",
@@ -37,6 +39,15 @@ def rescaled(e: GradientEvidence) -> Cause | None:
         f"every element is {factor:.6g} times what it should be, {_as_if(e.world_size, factor)}",
         "look for a number of ranks that is not the group's, clipping, a loss scale or a weight of a rank's own",
     )
+
+
+def _what_norm(world_size: int, factor: float) -> str:
+    """In words, by what norm a gradient was clipped that came out ``factor`` times as large as it should."""
+    if abs(factor * np.sqrt(world_size) - 1) < NEAR:
+        return f"by one that is the root of {world_size} times too large: ranks' copies of it were added up"
+    if factor < 1:
+        return f"by one that is {1 / factor:.6g} times too large: copies were added up, or a loss scale is in it"
+    return "by that of one rank's part perhaps"
 
 
 def _as_if(world_size: int, factor: float) -> str:

@@ -28,7 +28,7 @@ from verifier.journal import Journal
 from verifier.observe import kernels
 from verifier.observe.delay import Delay
 from verifier.observe.observer import Observer
-from verifier.run.loading import StrategyError
+from verifier.run.loading import StrategyError, import_first
 from verifier.run.reference import run_reference
 from verifier.scenario import Scenario
 from verifier.worker import Subject
@@ -40,7 +40,7 @@ RAISED_LINGER_S = 1.0
 def play(scenarios: Sequence[Scenario], rank: int, store: dist.Store, folders: Sequence[Path]) -> None:
     """Be rank ``rank`` in each scenario; stop after one that not all ranks completed, or that left something behind."""
     first = scenarios[0]
-    _join(first, rank, store)
+    _join(first, rank, store, folders[0])
     before = _process_wide() if len(scenarios) > 1 else None
     for number, (scenario, folder) in enumerate(zip(scenarios, folders, strict=True)):
         if number:
@@ -64,7 +64,7 @@ def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path, *, 
         journal.note("gpu", [str(mine.uuid), mine.name])
     try:
         if not joined:
-            _join(scenario, rank, store)
+            _join(scenario, rank, store, folder)
         delay = Delay(scenario.seed, rank, scenario.world_size, scenario.delay_ms) if scenario.delay_ms else None
         observer = Observer(
             journal, folder / "board", poison=scenario.poison, keep_payloads=scenario.keep_payloads, delay=delay
@@ -82,10 +82,12 @@ def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path, *, 
         return False
 
 
-def _join(scenario: Scenario, rank: int, store: dist.Store) -> None:
+def _join(scenario: Scenario, rank: int, store: dist.Store, folder: Path) -> None:
     """Connect to all others, and begin when all are connected: a rank whose strategy raises at once, or ends its
     process, would otherwise be gone while another still connects to it, and that would look like a failure of ours.
     """
+    if scenario.imported_first:
+        import_first(scenario.strategy, folder)
     dist.init_process_group(scenario.backend, store=store, rank=rank, world_size=scenario.world_size)
     if store.add("lockstep/joined", 1) == scenario.world_size:
         store.set("lockstep/all_joined", "1")

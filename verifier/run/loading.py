@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from ddp_core.arguments import takes_group
 from ddp_core.driver import Driver
@@ -43,6 +44,7 @@ FEW_BUCKETS = 5  # a probe's small model spans about as many, and most of them h
 SMALLEST_BUCKET_CAP_MB = 0.0003
 OF_PEERS = ("gloo/", "Connection closed by peer", "Connection reset", "Timed out waiting", "NCCL")
 NOT_OFFERED = re.compile(r"\bnot (currently )?support|\bunsupported\b|\bcannot use\b", re.IGNORECASE)
+NO_GROUP = "it takes no process group, or takes a rank or a world size as well; or it is a hook, or an optimizer"
 AN_OPTIMIZER = (
     "{name} is an optimizer, and a loop needs to know what wraps the model beside it: write a class with a "
     "wrap_optimizer(cls, parameters, **options) that makes it, or a ddp_core.Driver with make_optimizer(); one that "
@@ -117,12 +119,20 @@ class LoadedStrategy:
         for claim in scenario.needs:
             if claim in self.contract.disclaims:
                 return DISCLAIMED + claim
-        if scenario.subgroups and takes_group(self.wrap) is None:
-            return "wrap() takes no process group"
+        if scenario.imported_first and _not_first:
+            return _not_first[0]
+        if scenario.subgroups and self.group_argument is None:
+            return NO_GROUP
         for claim in scenario.only_if_claimed:
             if not claims(self.contract_dict(), claim):
                 return UNCLAIMED + claim
         return None
+
+    @property
+    def group_argument(self) -> str | None:
+        """The name by which ``wrap`` takes a process group, or the function that is the strategy; None: it does not."""
+        made = isinstance(self.wrap, partial) and self.wrap.func is FunctionDriver
+        return takes_group(self.wrap.args[0] if made else self.wrap)  # type: ignore[attr-defined]
 
     def contract_dict(self) -> dict[str, Any]:
         """The contract as JSON can hold it: sets as sorted lists."""
@@ -231,7 +241,27 @@ def _by_the_target(target: Any) -> tuple[Any, Any]:
     return getattr(target, "contract", None), getattr(target, "CONTRACT", None)
 
 
+def import_first(ref: StrategyRef, folder: Path) -> None:
+    """Import the strategy before there is a process group, as a script does that has it at its top.
+
+    Who then says no, or makes a group, is imported once more when there is one, and is not asked (``not_claimed``).
+    """
+    try:
+        _imported.append(_import(ref, folder))
+    except Exception as error:
+        _not_first.append(f"it is to be imported where there is a process group: {error}")
+    if dist.is_initialized():
+        _not_first.append("it makes a process group when it is imported")
+        dist.destroy_process_group()
+
+
+_imported: list[tuple[ModuleType, str]] = []  # by import_first(), for the one that is to be loaded
+_not_first: list[str] = []  # why it could not be
+
+
 def _import(ref: StrategyRef, folder: Path) -> tuple[ModuleType, str]:
+    if _imported:
+        return _imported.pop()
     if isinstance(ref, Builtin):
         return catalogue.STRATEGIES.load(ref.name), "wrap"
     if isinstance(ref, FromFile):

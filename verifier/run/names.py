@@ -7,11 +7,13 @@ it is, and one that was exchanged as well (``fully_shard`` over a checkpointed l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from torch import nn
 
 BETWEEN = ("_checkpoint_wrapped_module.", "_fsdp_wrapped_module.", "_orig_mod.")
+PARAMETRIZED = re.compile(r"\bparametrizations\.(\w+)\.original$")  # torch.nn.utils.parametrize
 
 
 class Names:
@@ -28,7 +30,7 @@ class Names:
         return [(self._by_identity.get(id(parameter)) or self._cut(name), parameter) for name, parameter in named]
 
     def _cut(self, name: str) -> str:
-        short = name
+        short = PARAMETRIZED.sub(r"\1", name)
         for part in BETWEEN:
             short = short.replace(part, "")
         return short if short in self._parameters else name

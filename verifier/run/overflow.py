@@ -43,9 +43,11 @@ def overflow(scenario: Scenario, rank: int, model: nn.Module, *, step: Callable[
     return arrived
 
 
-def finite_everywhere(subject: Subject) -> bool:
-    """Are all weights of all ranks finite: has whoever met the infinity left out the step, or what was infinite?"""
+def finite_everywhere(subject: Subject, step: int) -> bool:
+    """Are all weights of all ranks finite after ``step``: has whoever met the infinity left out the step, or what was
+    infinite?
+    """
     own = all(bool(torch.isfinite(parameter).all()) for _, parameter in subject.parameters)
-    subject.store.set(f"finite/{subject.rank}", str(own))
-    said = [subject.store.get(f"finite/{rank}") for rank in range(subject.scenario.world_size)]
+    subject.store.set(f"finite/{step}/{subject.rank}", str(own))
+    said = [subject.store.get(f"finite/{step}/{rank}") for rank in range(subject.scenario.world_size)]
     return all(word == b"True" for word in said)

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ddp_core.arguments import filled, model_by_name, takes_group
+from ddp_core.arguments import filled, model_by_name
 from ddp_core.driver import Driver
 from ddp_core.methods import NotDrivable, that_a_loop_may_call
 from ddp_core.recognition import drive, marks
@@ -94,7 +94,7 @@ def _group_of_its_own(strategy: LoadedStrategy, scenario: Scenario, rank: int) -
     """The argument by which ``strategy`` is given a group smaller than the job, where the scenario has such. All ranks
     make all groups, in one order, as torch wants it.
     """
-    name = takes_group(strategy.wrap) if scenario.subgroups else None
+    name = strategy.group_argument if scenario.subgroups else None
     if name is None:
         return {}
     made = {ranks: dist.new_group(list(ranks)) for ranks in groups(scenario.world_size)}

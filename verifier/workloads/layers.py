@@ -22,6 +22,7 @@ DTYPES = {
     "mixed_accumulated": (torch.float32, torch.float64, torch.bfloat16, torch.float16),
     "restart_dtypes": (torch.float32, torch.float64, torch.float32),
     "complex": (torch.float32, torch.complex64, torch.complex128),
+    "complex_accumulated": (torch.float32, torch.complex64, torch.complex128),
 }
 
 

@@ -1,0 +1,26 @@
+"""AdamW, accumulated: two micro-batches a step, in groups of which one decays.
+
+What belongs to a step (the decay, the count that moments are corrected by, a rate that falls) belongs to none of its
+micro-batches: optimizers that do some of their work in the backward do it twice here. In ``standard`` where the
+strategy's own text has an optimizer.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="thorough",
+    standard_where="an optimizer of its own",
+    workload="llama",
+    samples_per_micro_batch=1,
+    order=65,
+    repeat=False,
+    fields={
+        "num_steps": 3,
+        "num_micro_batches": 2,
+        "optimizer": "adamw",
+        "groups": True,
+        "needs": ("accumulation", "parameter_groups", "float64"),
+    },
+)

@@ -1,0 +1,17 @@
+"""Imported first: one step, by a strategy that was imported before there was a process group, as scripts do.
+
+A world size that is asked for then, and kept, is 1. In ``standard`` where the strategy's own text asks outside of its
+functions, or in their defaults. Who cannot be imported without a process group is not asked.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="thorough",
+    standard_where="the process group, asked about on import",
+    workload="exact",
+    repeat=False,
+    fields={"imported_first": True, "small_buckets": True},
+)
