@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.nn.utils.parametrize import register_parametrization
 
 from verifier.run.names import Names
 
@@ -31,6 +32,15 @@ def test_one_that_was_exchanged_is_told_by_its_name():
     exchanged = [(name, nn.Parameter(p.detach().clone())) for name, p in layers.named_parameters()]
     assert [name for name, _ in names.restored(exchanged)] == before
     assert names.restored([("new._orig_mod.weight", exchanged[0][1])])[0][0] == "new._orig_mod.weight"
+
+
+def test_one_that_a_parametrization_made_anew_is_told_by_its_name():
+    layers = model()
+    names, before = Names(layers), [name for name, _ in layers.named_parameters()]
+    for layer in (layers[0], layers[2]):
+        layer.register_parameter("weight", nn.Parameter(layer.weight.detach().clone()))
+        register_parametrization(layer, "weight", nn.Identity())
+    assert {name for name, _ in names.restored(layers.named_parameters())} == {*before}
 
 
 def test_what_is_not_saved_is_known():

@@ -1,0 +1,110 @@
+"""A third round of public implementations that were right and were failed, each rebuilt in our own words.
+
+Special here: each stands beside the same with a mistake, which has to be told all the same.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+HEAD = """
+import copy
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.utils.parametrize import register_parametrization
+from ddp_core import Contract, Driver
+CONTRACT = Contract(sync_buffers=False, broadcasts_at_start=False, disclaims={"unused_parameters", "sparse_gradients"})
+def average(tensor):
+    dist.all_reduce(tensor)
+    return tensor.div_(dist.get_world_size())
+"""
+
+# As simple_fsdp does it: parameters are made anew, and stand under "parametrizations.weight.original".
+PARAMETRIZED = """
+class Averaged(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, weight):
+        return weight.view_as(weight)
+    @staticmethod
+    def backward(ctx, gradient):
+        return average(gradient.clone()) * FACTOR
+class Replicated(nn.Module):
+    def forward(self, weight):
+        return Averaged.apply(weight)
+def wrap(model):
+    for module in [*model.modules()]:
+        for name, parameter in [*module.named_parameters(recurse=False)]:
+            module.register_parameter(name, nn.Parameter(parameter.detach().clone()))
+            register_parametrization(module, name, Replicated())
+    return model
+"""
+
+# As DeMo does it: gradients are reduced in step(), .grad becomes what the step is, and SGD's own step() takes it.
+SIGN_IN_STEP = """
+CONTRACT = Contract(optimizer="own", sync_buffers=False, broadcasts_at_start=False, disclaims={"unused_parameters"})
+class Signs(torch.optim.SGD):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if FACTOR == 1:
+                    average(parameter.grad)
+                parameter.grad.sign_()
+        return super().step(closure)
+class Loop(Driver):
+    can_clip = False
+    def make_optimizer(self, cls, parameters, lr=0.01, **options):
+        return Signs([*parameters], lr=lr)
+"""
+
+# As a DiLoCo strategy has it: rank 0 alone holds an outer optimizer, over a copy, and before the one that steps.
+ONE_RANK_HAS_TWO = """
+class Strategy:
+    def __init__(self, model):
+        self.module = model
+        if dist.get_rank() == 0:
+            self.outer = torch.optim.SGD(copy.deepcopy(model).parameters(), lr=0.7)
+        self.optim = torch.optim.AdamW(model.parameters(), lr=0.01)
+    def __call__(self, *inputs):
+        return self.module(*inputs)
+    def zero_grad(self):
+        self.optim.zero_grad()
+    def step(self):
+        for parameter in self.module.parameters():
+            average(parameter.grad)
+            parameter.grad *= FACTOR
+        self.optim.step()
+    def state_dict(self):
+        return self.module.state_dict()
+    def load_state_dict(self, saved):
+        self.module.load_state_dict(saved)
+def wrap(model):
+    return Strategy(model)
+"""
+
+
+@pytest.fixture
+def verdicts(lockstep, tmp_path):
+    def told(body: str, name: str, factor: float, *codes: str) -> dict[str, str]:
+        path = tmp_path / "mine.py"
+        path.write_text(f"{HEAD}FACTOR = {factor}\n{body}")
+        report = lockstep.verify(f"{path}:{name}", world_size=2, checks=codes, workloads=("exact",))
+        return {check.code: check.verdict for check in report.checks if check.code in codes}
+
+    return told
+
+
+def test_parameters_that_a_parametrization_has_renamed(verdicts):
+    assert verdicts(PARAMETRIZED, "wrap", 1, "LS101", "LS201") == {"LS101": "pass", "LS201": "pass"}
+    assert verdicts(PARAMETRIZED, "wrap", 2, "LS101", "LS201") == {"LS101": "pass", "LS201": "fail"}
+
+
+def test_a_gradient_that_is_reduced_and_made_a_step_of_inside(verdicts):
+    told = verdicts(SIGN_IN_STEP, "Loop", 1, "LS101", "LS201", "LS202")
+    assert told == {"LS101": "pass", "LS201": "unknown", "LS202": "pass"}
+    assert verdicts(SIGN_IN_STEP, "Loop", 2, "LS101")["LS101"] == "fail"
+
+
+def test_the_optimizer_that_steps_is_the_same_on_every_rank(verdicts):
+    codes = ("LS101", "LS202", "LS301")
+    assert verdicts(ONE_RANK_HAS_TWO, "wrap", 1, *codes) == dict.fromkeys(codes, "pass")
