@@ -277,9 +277,10 @@ def test_an_early_import_is_the_remedy(judged):
     assert {failure.hint[:52] for failure in check.failures} == {"it is right where it is imported once there is a pro"}
 
 
-@pytest.mark.parametrize(
-    "start", ["dist.get_rank()", "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)"]
-)
+MAKES_ONE = "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)"
+
+
+@pytest.mark.parametrize("start", ["dist.get_rank()", "raise SystemExit(2)", MAKES_ONE])
 def test_who_wants_or_makes_a_group_on_import_is_not_asked(judged, start):
     body = f"if not dist.is_initialized():\n    {start}\n{OVER_A_GROUP}"
     check = judged(body, "average_gradients", "imported_first", "LS201", True)

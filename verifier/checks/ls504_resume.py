@@ -138,7 +138,7 @@ def _replicas(recording: Recording, step: int | None) -> str:
         return ""
     equal = not compare_across_ranks(recording, "weight", step, cause="", explain=lambda *_: "", hint="").failures
     if equal:
-        return "; the replicas are equal to one another: something was saved or loaded nowhere"
+        return "; the replicas are equal to one another: something was saved or loaded nowhere, or changed once loaded"
     return "; the replicas differ from one another, too: it was not loaded alike on all ranks"
 
 

@@ -242,13 +242,13 @@ def _by_the_target(target: Any) -> tuple[Any, Any]:
 
 
 def import_first(ref: StrategyRef, folder: Path) -> None:
-    """Import the strategy before there is a process group, as a script does that has it at its top.
-
-    Who then says no, or makes a group, is imported once more when there is one, and is not asked (``not_claimed``).
+    """Import the strategy before there is a process group, as a script does that has it at its top. Who then says no,
+    or makes a group, is imported once more when there is one, and is not asked (``not_claimed``).
     """
+    sys.argv = sys.argv[:1]
     try:
         _imported.append(_import(ref, folder))
-    except Exception as error:
+    except BaseException as error:  # it may end the process, too
         _not_first.append(f"it is to be imported where there is a process group: {error}")
     if dist.is_initialized():
         _not_first.append("it makes a process group when it is imported")
