@@ -18,7 +18,6 @@ from verifier.request import MAX_WORLD_SIZE, Builtin, Request, StrategyRef
 from verifier.scenario import Scenario
 from verifier.texts import (
     asks_on_import,
-    counts_in_turns,
     defines_add_param_group,
     has_an_optimizer,
     says_complex,
@@ -36,7 +35,6 @@ CONCERNS = {  # what a text may show
     "a process group": says_group,
     "a norm_type": says_norm_type,
     "an add_param_group()": defines_add_param_group,
-    "a count that is taken modulo something": counts_in_turns,
     "local ranks, or groups that it makes": speaks_of_nodes,
     "complex numbers": says_complex,
     "an optimizer of its own": has_an_optimizer,

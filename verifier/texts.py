@@ -15,7 +15,6 @@ from pathlib import Path
 from verifier.request import FromFile, Source, StrategyRef
 
 ASKS = frozenset({"is_initialized", "get_world_size", "get_rank"})  # of the process group that there is, or is not yet
-COUNT = r"\b(\w*(step|count|iter|taken|call|round|num|turn)\w*|[nkti])"
 
 
 def texts(ref: StrategyRef) -> Iterator[bytes]:
@@ -42,7 +41,6 @@ speaks_of_nodes = shown(
 )
 defines_add_param_group = shown(r"\bdef add_param_group\b")
 has_an_optimizer = shown(r"\bclass\s+\w+\(.*optim|\bdef\s+(wrap_optimizer|make_optimizer|step)\b", any_case=True)
-counts_in_turns = shown(COUNT + r"\s*%\s*[\w(]", any_case=True)  # taken modulo something: what happens every few steps
 
 
 def asks_on_import(ref: StrategyRef) -> bool:

@@ -16,7 +16,6 @@ from verifier.texts import says_float16
         ("own_interpreters", "set(model)", "sorted(model)"),
         ("clipping_largest", "Clipping(model, norm_type=2.0)", "Clipping(model)"),
         ("subgroup", "Replica(model, process_group=None)", "Replica(model)"),
-        ("resumed_later", "slow(model) if model.num_steps % 5 else model", "slow(model, '% 5')"),
         ("nodes_buffers", "Replica(model, os.environ['LOCAL_RANK'])", "Replica(model, os.environ['RANK'])"),
         ("complex_accumulated", "torch.view_as_real(model)", "torch.view(model)"),
         ("accumulated_adamw", "A(model)\nclass A(torch.optim.SGD): pass", "A(model)\nclass A(nn.Module): pass"),

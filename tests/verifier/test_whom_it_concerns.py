@@ -1,4 +1,4 @@
-"""Mistakes that show in situations of images, nodes, micro-batches, counts and imports; beside the same without them.
+"""Mistakes that show in situations of images, nodes, micro-batches and imports; beside the same without them.
 
 Special here: one situation is run, and of a strategy that is right in it that situation must have asked something. Most
 of these are in ``standard`` for whom they concern alone, which ``test_texts`` looks at.
@@ -116,38 +116,7 @@ class wrap(DistributedDataParallel):
         return Decaying(parameters, **options)
 """
 
-# Every fifth step, weights are caught up with by slow ones, which a checkpoint has to hold.
-SLOW = """
-class Lookahead(torch.optim.Optimizer):
-    def __init__(self, inner):
-        self.inner, self.taken = inner, 0
-        self.param_groups, self.state, self.defaults = inner.param_groups, inner.state, inner.defaults
-        self.slow = [parameter.detach().clone() for group in self.param_groups for parameter in group["params"]]
-    @torch.no_grad()
-    def step(self, closure=None):
-        self.inner.step()
-        self.taken += 1
-        held = [parameter for group in self.param_groups for parameter in group["params"]]
-        for slow, parameter in zip(self.slow, held) if self.taken % 5 == 0 else ():
-            parameter.copy_(slow.lerp_(parameter, 0.5))
-    def zero_grad(self, set_to_none=True):
-        self.inner.zero_grad(set_to_none)
-    def state_dict(self):
-        return {"inner": self.inner.state_dict(), "slow": self.slow, "taken": self.taken}
-    @torch.no_grad()
-    def load_state_dict(self, saved):
-        self.inner.load_state_dict(saved["inner"])
-        self.param_groups = self.inner.param_groups
-        if RIGHT:
-            self.taken = saved["taken"]
-            for mine, theirs in zip(self.slow, saved["slow"]):
-                mine.copy_(theirs)
-def wrap(model, optimizer):
-    return DistributedDataParallel(model), Lookahead(optimizer)
-wrap.CONTRACT = Contract(optimizer="own")
-"""
-
-# Made before replicas are equal, slow weights are each rank's own, and are first needed in the fifth step.
+# Weights are caught up with by slow ones every fifth step. Made before replicas are equal, these are each rank's own.
 SLOW_BEFORE = """
 class wrap(nn.Module):
     contract = Contract(optimizer="own", disclaims={"state_dict"})
@@ -256,7 +225,6 @@ def judged(lockstep, tmp_path, monkeypatch):
         pytest.param(OF_THE_NODE, "wrap", "nodes_buffers", "LS102", "buffers_diverged", id="buffers_of_the_node"),
         pytest.param(REAL_ACCUMULATORS, "wrap", "complex_accumulated", "LS201", "imaginary_part_lost", id="real_part"),
         pytest.param(DECAYS, "wrap", "accumulated_adamw", "LS201", None, id="decay_of_each_micro_batch"),
-        pytest.param(SLOW, "wrap", "resumed_later", "LS504", "resumed_differently", id="slow_weights_not_saved"),
         pytest.param(SLOW_BEFORE, "wrap", "different_start", "LS101", "replicas_diverged", id="slow_weights_before"),
         pytest.param(
             SIZE_ON_IMPORT, "average_gradients", "imported_first", "LS201", "missing_average", id="size_on_import"

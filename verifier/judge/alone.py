@@ -43,13 +43,14 @@ AT_REST = "no weight moved in {num_steps} steps, on one rank either: the optimiz
 
 
 def scenario_alone(scenario: Scenario, *, summed: bool) -> Scenario:
-    """One rank, undisturbed and uninterrupted, with the samples of all ranks of ``scenario``; its gradient is their
-    sum, or mean.
+    """One rank, undisturbed, with the samples of all ranks of ``scenario``; its gradient is their sum, or mean.
+
+    It is resumed as they are: what a rule of the strategy's own does not save is lost on one rank, too, and no question
+    of replicas.
     """
     changed = {"world_size": 1, "alone_for": scenario.world_size, "delay_ms": 0.0, "own_interpreters": False}
     times = scenario.world_size if summed else 1
-    uninterrupted = {"resume_after": None}  # what a restart loses it would else lose as well
-    return scenario.model_copy(update={**changed, **uninterrupted, "loss_times": times})
+    return scenario.model_copy(update={**changed, "loss_times": times})
 
 
 def scenarios_nudged(scenario: Scenario) -> dict[str, Scenario]:
