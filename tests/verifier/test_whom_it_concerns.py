@@ -116,28 +116,6 @@ class wrap(DistributedDataParallel):
         return Decaying(parameters, **options)
 """
 
-# Weights are caught up with by slow ones every fifth step. Made before replicas are equal, these are each rank's own.
-SLOW_BEFORE = """
-class wrap(nn.Module):
-    contract = Contract(optimizer="own", disclaims={"state_dict"})
-    def __init__(self, model):
-        super().__init__()
-        self.optimizer, self.taken = None, 0
-        self.module = DistributedDataParallel(model) if RIGHT else model
-        self.slow = [parameter.detach().clone() for parameter in model.parameters()]
-        self.module = DistributedDataParallel(model)
-    def forward(self, *inputs):
-        return self.module(*inputs)
-    def backward(self, loss):
-        loss.backward()
-    @torch.no_grad()
-    def step(self):
-        self.optimizer.step()
-        self.taken += 1
-        for slow, parameter in zip(self.slow, self.module.parameters()) if self.taken % 5 == 0 else ():
-            parameter.copy_(slow.lerp_(parameter, 0.5))
-"""
-
 SIZE_ON_IMPORT = """
 contract = Contract(sync_buffers=False, broadcasts_at_start=False)
 WORLD_SIZE = dist.get_world_size() if dist.is_initialized() else 1
@@ -225,7 +203,6 @@ def judged(lockstep, tmp_path, monkeypatch):
         pytest.param(OF_THE_NODE, "wrap", "nodes_buffers", "LS102", "buffers_diverged", id="buffers_of_the_node"),
         pytest.param(REAL_ACCUMULATORS, "wrap", "complex_accumulated", "LS201", "imaginary_part_lost", id="real_part"),
         pytest.param(DECAYS, "wrap", "accumulated_adamw", "LS201", None, id="decay_of_each_micro_batch"),
-        pytest.param(SLOW_BEFORE, "wrap", "different_start", "LS101", "replicas_diverged", id="slow_weights_before"),
         pytest.param(
             SIZE_ON_IMPORT, "average_gradients", "imported_first", "LS201", "missing_average", id="size_on_import"
         ),

@@ -1,8 +1,7 @@
 """Different start: every rank draws its own initial weights and buffers. A wrapper must make the replicas equal.
 
 Judged by LS001 and LS002: whatever is wrong at the start is wrong ever after, and would drown what comes later. And by
-LS101 where the first forward found replicas equal: an optimizer that was made before they were may hold other numbers,
-of which some are needed every few steps only (slow weights that are caught up with).
+LS101 where the first forward found replicas equal: an optimizer that was made before they were may hold other numbers.
 And by LS301: in what order ranks talk does not depend on what they hold, and who dies or hangs of it here would else
 leave nothing to judge.
 """
@@ -17,7 +16,6 @@ SITUATION = Situation(
     workload="exact",
     fields={
         "same_start": False,
-        "num_steps": 6,
         "judged_by": ("LS001", "LS002", "LS101", "LS301"),
         "small_buckets": True,
         "needs": ("broadcasts_at_start",),

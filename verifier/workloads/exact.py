@@ -63,8 +63,7 @@ class Exact(Workload):
     @property
     def dtype(self) -> torch.dtype:
         one_step = self.scenario.num_steps == 1 or self.scenario.overflow  # no number matters after that
-        same = self.scenario.same_start  # nor where they are held to one another alone
-        return torch.float32 if one_step or not same else torch.float64
+        return torch.float32 if one_step else torch.float64
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step
