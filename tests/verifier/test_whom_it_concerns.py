@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from verifier.catalogue import Catalogue
+from verifier.report.model import Report
 
 HEAD = """
 import torch, torch.distributed as dist
@@ -230,3 +231,11 @@ def test_who_wants_or_makes_a_group_on_import_is_not_asked(judged, start):
     body = f"if not dist.is_initialized():\n    {start}\n{OVER_A_GROUP}"
     check = judged(body, "average_gradients", "imported_first", "LS201", True)
     assert (check.verdict, check.claimed) == ("unknown", False), check
+
+
+def test_a_report_of_losses_that_are_no_numbers_can_be_read(lockstep, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(f"{HEAD}def average_gradients(model):\n    for p in model.parameters():\n        p.grad *= 1e60\n")
+    report = lockstep.verify(f"{path}:average_gradients", world_size=2, workloads=("branches",), profile="standard")
+    read = Report.model_validate_json(report.model_dump_json())
+    assert any(0 < len(scenario.losses) < scenario.num_steps for scenario in read.scenarios)

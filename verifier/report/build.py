@@ -8,6 +8,8 @@ import platform
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from itertools import takewhile
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +130,7 @@ def _scenario_result(recording: Recording) -> ScenarioResult:
         not_claimed=recording.not_claimed,
         seconds=recording.launch.get("seconds", 0.0),
         ranks=outcomes,
-        losses=[first.losses[step] for step in sorted(first.losses)],
+        losses=[*takewhile(isfinite, (first.losses[step] for step in sorted(first.losses)))],  # JSON has no others
         evaluation=first.notes.get("evaluation", {}),
         timeline=_timeline(recording),
     )
