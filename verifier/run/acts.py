@@ -28,7 +28,8 @@ from verifier.journal import Journal
 from verifier.observe import kernels
 from verifier.observe.delay import Delay
 from verifier.observe.observer import Observer
-from verifier.run.loading import StrategyError, import_first
+from verifier.run.importing import import_first
+from verifier.run.loading import StrategyError
 from verifier.run.reference import run_reference
 from verifier.scenario import Scenario
 from verifier.worker import Subject

@@ -7,8 +7,6 @@ traceback that starts in *their* file. Frames of the verifier are cut out.
 from __future__ import annotations
 
 import errno
-import importlib
-import importlib.util
 import inspect
 import re
 import resource
@@ -23,7 +21,6 @@ from types import ModuleType
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from ddp_core.arguments import takes_group
 from ddp_core.driver import Driver
@@ -31,11 +28,11 @@ from ddp_core.drivers.function import FunctionDriver
 from ddp_core.methods import NotDrivable
 from ddp_core.recognition import styles
 from ddp_core.strategy import Contract
-from verifier import catalogue
 from verifier.errors import OurFault
 from verifier.lines import UNDRIVABLE
 from verifier.refusal import claims
-from verifier.request import Builtin, FromFile, Imported, Source, StrategyRef
+from verifier.request import Builtin, StrategyRef
+from verifier.run import importing
 from verifier.scenario import Scenario
 from verifier.verdict import DISCLAIMED, UNCLAIMED
 
@@ -119,8 +116,8 @@ class LoadedStrategy:
         for claim in scenario.needs:
             if claim in self.contract.disclaims:
                 return DISCLAIMED + claim
-        if scenario.imported_first and _not_first:
-            return _not_first[0]
+        if scenario.imported_first and (reason := importing.why_not_first()):
+            return reason
         if scenario.subgroups and self.group_argument is None:
             return NO_GROUP
         for claim in scenario.only_if_claimed:
@@ -153,7 +150,7 @@ def load_strategy(
     """
     sys.argv = sys.argv[:1]  # a script that parses its arguments on import would read ours
     try:
-        module, attribute = _import(ref, folder)
+        module, attribute = importing.imported(ref, folder)
     except StrategyError:
         raise
     except BaseException as error:
@@ -239,59 +236,6 @@ def _contract(module: ModuleType, target: Any, options: dict[str, Any]) -> Contr
 def _by_the_target(target: Any) -> tuple[Any, Any]:
     """What is declared by ``wrap``, or by the class that is in its place, itself."""
     return getattr(target, "contract", None), getattr(target, "CONTRACT", None)
-
-
-def import_first(ref: StrategyRef, folder: Path) -> None:
-    """Import the strategy before there is a process group, as a script does that has it at its top. Who then says no,
-    or makes a group, is imported once more when there is one, and is not asked (``not_claimed``).
-    """
-    sys.argv = sys.argv[:1]
-    try:
-        _imported.append(_import(ref, folder))
-    except BaseException as error:  # it may end the process, too
-        _not_first.append(f"it is to be imported where there is a process group: {error}")
-    if dist.is_initialized():
-        _not_first.append("it makes a process group when it is imported")
-        dist.destroy_process_group()
-
-
-_imported: list[tuple[ModuleType, str]] = []  # by import_first(), for the one that is to be loaded
-_not_first: list[str] = []  # why it could not be
-
-
-def _import(ref: StrategyRef, folder: Path) -> tuple[ModuleType, str]:
-    if _imported:
-        return _imported.pop()
-    if isinstance(ref, Builtin):
-        return catalogue.STRATEGIES.load(ref.name), "wrap"
-    if isinstance(ref, FromFile):
-        return _import_file(Path(ref.path)), ref.attribute
-    if isinstance(ref, Source):
-        for name, text in ref.files.items():
-            path = folder / "source" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        sys.path.insert(0, str(folder / "source"))
-    assert isinstance(ref, Imported | Source)
-    name, _, attribute = ref.entrypoint.partition(":")
-    module = importlib.import_module(name)
-    if isinstance(ref, Source) and not (module.__file__ or "").startswith(str(folder)):
-        raise StrategyError("on import", f"'{name}' is the name of a module that was there before: rename {name}.py")
-    return module, attribute
-
-
-def _import_file(path: Path) -> ModuleType:
-    """Import the file at ``path`` under its own name, or another where that would replace ``torch``, ``types``, ..."""
-    sys.path.insert(0, str(path.parent))  # its neighbours are importable, as when it is run as a script
-    taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
-    name = f"strategy_in_{path.stem}" if taken else path.stem
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _limit_met(error: BaseException) -> str:

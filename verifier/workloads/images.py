@@ -1,6 +1,6 @@
 """Images: a convolution and BatchNorm2d, whose statistics are over rows, height and width.
 
-The norm that most people synchronise, and the only rows here that are pictures. What a forward finds in the norm's
+The norm that most people synchronise. What a forward finds in the norm's
 statistics, and what it leaves there, is reported as in ``buffers``; unlike there, no training forward reads them.
 """
 
