@@ -83,6 +83,21 @@ def wrap(model):
 """
 
 
+# One layer is made anew, and its parameters stand under names that nobody can know (a bias is told by its name, as scripts do).
+RENAMED = """
+class Anew(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.kernel = nn.Parameter(layer.weight.detach().clone())
+        self.own_bias = nn.Parameter(layer.bias.detach().clone())
+    def forward(self, x):
+        return nn.functional.linear(x, self.kernel, self.own_bias)
+def wrap(model):
+    model.inlet = Anew(model.inlet)
+    return nn.parallel.DistributedDataParallel(model)
+"""
+
+
 @pytest.fixture
 def verdicts(lockstep, tmp_path):
     def told(body: str, name: str, factor: float, *codes: str) -> dict[str, str]:
@@ -108,3 +123,12 @@ def test_a_gradient_that_is_reduced_and_made_a_step_of_inside(verdicts):
 def test_the_optimizer_that_steps_is_the_same_on_every_rank(verdicts):
     codes = ("LS101", "LS202", "LS301")
     assert verdicts(ONE_RANK_HAS_TWO, "wrap", 1, *codes) == dict.fromkeys(codes, "pass")
+
+
+def test_a_parameter_that_is_nowhere_shown_is_not_known_to_lack_a_gradient(lockstep, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(f"{HEAD}{RENAMED}")
+    report = lockstep.verify(f"{path}:wrap", world_size=2, checks=("LS201",), workloads=("exact",))
+    check = next(check for check in report.checks if check.code == "LS201")
+    assert check.verdict == "unknown"
+    assert "shows no parameter inlet." in check.why
