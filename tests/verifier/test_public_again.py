@@ -83,7 +83,7 @@ def wrap(model):
 """
 
 
-# One layer is made anew, and its parameters stand under names that nobody can know (a bias is told by its name, as scripts do).
+# One layer is made anew under names that nobody can know; a bias is told by its name, as scripts do.
 RENAMED = """
 class Anew(nn.Module):
     def __init__(self, layer):
