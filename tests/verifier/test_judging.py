@@ -108,6 +108,19 @@ def evidence(observed, expected, **fields):
     return GradientEvidence(observed=np.asarray(observed), expected=np.asarray(expected), **given)
 
 
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [(1 / np.sqrt(3), "root of 3 times too large"), (0.25, "4 times too large"), (1.25, "one rank's part")],
+)
+def test_by_what_norm_a_gradient_was_clipped(factor, said):
+    generator = np.random.default_rng(0)
+    local = {rank: generator.normal(size=9) for rank in range(3)}
+    right = sum(local.values()) / 3
+    found = diagnose(evidence(right * factor, right, world_size=3, local=local, clipped=True))
+    assert found.name == "clipped_otherwise"
+    assert said in found.explanation
+
+
 def test_elements_of_some_ranks_only():
     generator = np.random.default_rng(0)
     local = {rank: generator.normal(size=12) for rank in range(3)}
