@@ -34,7 +34,7 @@ def import_first(ref: StrategyRef, folder: Path) -> None:
 
 def _no_group(*args: Any, **options: Any) -> None:
     """In the place of torch's: ranks would meet at a port that another run may have."""
-    raise RuntimeError("it makes a process group when it is imported")
+    raise RuntimeError("it calls init_process_group()")
 
 
 _imported: list[tuple[ModuleType, str]] = []  # by import_first(), for the one that is to be loaded
