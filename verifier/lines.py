@@ -24,6 +24,7 @@ NOT_RESCHEDULED = "not_rescheduled"  # a note: the step after which the single p
 AUTOCAST = "autocast"  # what a model says of itself, as if it were a buffer: was its forward under autocast?
 NORM = "all gradients"  # the name of what a clip_grad_norm_() returns
 TURNED = "turned"  # by rank, how far its gradients are from its own if its rows come turned round, or in two parts
+OTHER_INPUTS = "other_inputs"  # by rank: whose inputs the model got in its first forward, where not the rank's own
 INPUT_GRADIENT = "input_gradient"  # by rank: has a gradient come to the first input?
 
 

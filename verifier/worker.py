@@ -26,6 +26,7 @@ from verifier.run.batches import asking_for_gradients, micro_batch
 from verifier.run.beside import beside_another
 from verifier.run.changing import change, trained
 from verifier.run.dropping import try_in_vain
+from verifier.run.entrance import entering
 from verifier.run.evaluating import evaluate, evaluate_before_all, put_in_mode, stay_in_evaluation_mode
 from verifier.run.late_weights import LateWeights
 from verifier.run.limits import why_not
@@ -240,10 +241,10 @@ class Subject:
         self.phase("forward", micro, quiet=quiet)
         saw = partial(self._saw, step, micro)
         first = step == 0 and micro == 0
-        kind = type(self.model)
-        begin = workloads.entering(kind, self._forward_began) if first else nullcontext()
+        begin = entering(self, inputs, self._forward_began) if first else nullcontext()
         left = partial(self._left, step)
-        with begin, self.workload.watching(saw, left), casting(self.scenario), self.loss_scale.watching(kind):
+        scaled = self.loss_scale.watching(type(self.model))
+        with begin, self.workload.watching(saw, left), casting(self.scenario), scaled:
             output = self.workload.call(self.driver.forward, inputs)
         self.workload.require_alike(output)
         if first:

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from verifier import catalogue
 from verifier.scenario import ADAMW_LR, SGD_LR, SGD_MOMENTUM, Scenario
@@ -111,23 +110,6 @@ class Workload(ABC):
             yield
         finally:
             _watcher = _leaving = None
-
-
-@contextmanager
-def entering(kind: type[nn.Module], told: Callable[[], None]) -> Iterator[None]:
-    """While inside, ``told()`` is called once, when a module of class ``kind``, the bare model's, begins a forward."""
-    waiting = [told]
-
-    @uncompiled
-    def begin(module: nn.Module, inputs: Any) -> None:
-        if isinstance(module, kind) and waiting:
-            waiting.pop()()
-
-    handle = register_module_forward_pre_hook(begin)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 @contextmanager

@@ -24,6 +24,7 @@ SHARED = {
     "equivalence": "LS201",
     "presence": "LS201",
     "narrowing": "LS201",
+    "other_inputs": "LS201",
     "returned_norm": "LS201",
     "in_a_group": "LS201",
     "alike_afterwards": "LS201",

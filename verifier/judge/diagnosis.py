@@ -15,6 +15,7 @@ from verifier.judge import over_time
 from verifier.judge.evidence import Cause, GradientEvidence, close
 from verifier.judge.misplaced import misplaced
 from verifier.judge.narrowing import rounded, rounded_to
+from verifier.judge.other_inputs import other_inputs
 from verifier.judge.shares import rescaled, unequal_shares
 from verifier.marker import holds_poison
 
@@ -300,6 +301,7 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     over_time.stale,
     over_time.not_cleared,
     _partly_averaged,
+    other_inputs,
     _another_parameter,
     _the_parameter,
     misplaced,

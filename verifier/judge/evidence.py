@@ -43,6 +43,7 @@ class GradientEvidence:
     held: Mapping[int, np.ndarray] = field(default_factory=dict)  # what each rank holds, where ``local`` is not known
     agreed: bool = False  # every rank holds the same bits: whatever was done, it was done together
     contains: str | None = None  # tagged gradients: what was added up, by what the payloads decode to
+    inputs: Mapping[int, str] = field(default_factory=dict)  # whose inputs a rank's model got, where not its own
     elsewhere: str | None = None  # and which right mean the gradient holds in place of its own
 
 

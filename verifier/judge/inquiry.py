@@ -12,6 +12,7 @@ from verifier.judge.diagnosis import diagnose
 from verifier.judge.evidence import Cause, GradientEvidence
 from verifier.judge.narrowing import rounded
 from verifier.judge.packing import elsewhere, partners
+from verifier.lines import OTHER_INPUTS
 from verifier.recording import RankRecording, Recording
 from verifier.verdict import Failure
 
@@ -64,6 +65,7 @@ def wrong_gradient(
         neighbours=_neighbours(recording, step, name, expected.shape),
         contains=_contents(recording, rank.rank, step, name, difference),
         elsewhere=elsewhere(recording, name, observed),
+        inputs=_inputs(recording),
         held=_held(recording, step, name),
         agreed=not before_step and _agreed(recording, step, name),
     )
@@ -99,6 +101,13 @@ def _neighbours(recording: Recording, step: int, name: str, shape: tuple[int, ..
         return {}
     found = {other: local_gradients(recording, step, other) for other in recording.parameter_names if other != name}
     return {other: local for other, local in found.items() if all(g.shape == shape for g in local.values())}
+
+
+def _inputs(recording: Recording) -> dict[int, str]:
+    """Whose inputs ranks' models got, where they were not their own; of no matter where gradients are tags."""
+    if recording.scenario.tagged:
+        return {}
+    return {rank.rank: rank.notes[OTHER_INPUTS] for rank in recording.ranks if OTHER_INPUTS in rank.notes}
 
 
 def _held(recording: Recording, step: int, name: str) -> dict[int, np.ndarray]:

@@ -1,0 +1,24 @@
+"""Did a rank's model get the inputs that the loop gave it? A wrong gradient may be the right one of other samples.
+
+Special here: it is no pattern of numbers. The bare model was looked at when its first forward began, so that this is
+seen and not guessed. That it is *why* is a conclusion: who gathers all inputs and takes its own rows of the output is
+right. So what fits the numbers comes first.
+"""
+
+from __future__ import annotations
+
+from verifier.judge.evidence import Cause, GradientEvidence
+
+
+def other_inputs(e: GradientEvidence) -> Cause | None:
+    if not e.inputs:
+        return None
+    who = "; ".join(f"on rank {rank} {whose}" for rank, whose in sorted(e.inputs.items()))
+    return Cause(
+        "other_inputs",
+        0.9,
+        f"the model was not given what the loop gave: {who}. The gradient is then that of other samples, and the "
+        "targets are still each rank's own",
+        "hand a rank's inputs on as they are: they are its share of the batch already, and are neither cut again, nor "
+        "sent round, nor rank 0's",
+    )
