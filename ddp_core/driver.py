@@ -198,6 +198,17 @@ class Driver:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self.callee.load_state_dict(saved)
 
+    @property
+    def state_keeper(self) -> Any:
+        """What has a state of its own beside the model's and the loop's optimizer's: an engine's masters, what a
+        compression has left over. It is saved with them, and loaded after them. None: there is none.
+        """
+        thing = self.wrapped if self.stands_beside_model else None
+        is_saved_already = isinstance(thing, nn.Module | torch.optim.Optimizer) or thing is self.optimizer_made
+        if is_saved_already or not takes(getattr(thing, "state_dict", None), 0):
+            return None
+        return thing if takes(getattr(thing, "load_state_dict", None), 1) else None
+
     def gradient(self, parameter: nn.Parameter) -> torch.Tensor | None:
         """What the optimizer will take as the gradient of ``parameter``; some keep it in ``main_grad``."""
         if parameter.grad is not None:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from verifier.errors import UsageError
 
-MAKES_NAMES = {"globals", "locals", "vars", "exec", "eval", "setattr", "__getattr__", "__dict__"}
+MAKES_NAMES = {"globals", "locals", "vars", "exec", "eval", "setattr", "__dict__"}
+ASKED = "__getattr__"  # for names that a module does not have; a class's own is for its objects
 
 
 def require_defined(path: Path, attribute: str) -> None:
@@ -23,7 +24,8 @@ def require_defined(path: Path, attribute: str) -> None:
     except (SyntaxError, ValueError, OSError, RecursionError):
         return
     names = set(_names(tree))
-    if attribute in names or "*" in names or names & MAKES_NAMES:
+    asked = any(ASKED in _names(node) for node in tree.body if not isinstance(node, ast.ClassDef))
+    if attribute in names or "*" in names or names & MAKES_NAMES or asked:
         return
     callables = [
         node.name
@@ -37,7 +39,7 @@ def require_defined(path: Path, attribute: str) -> None:
     raise UsageError(f"'{path.name}' defines no '{attribute}': {there} Write {path.name}:NAME.")
 
 
-def _names(tree: ast.Module) -> Iterator[str]:
+def _names(tree: ast.AST) -> Iterator[str]:
     """Every word that the syntax tree holds: what the text binds in whatever way, what it uses, and its strings."""
     for node in ast.walk(tree):
         for _, value in ast.iter_fields(node):

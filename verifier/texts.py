@@ -1,7 +1,7 @@
 """What the text of a strategy shows, read without running it.
 
-Special here: nothing is concluded from it but which situations are worth their time in ``standard``. What another
-module does is not seen, and there is no text of what is installed; ``thorough`` does not ask.
+Special here: nothing is concluded from it but which situations are worth their time in ``standard``. Files that a file
+imports from beside it are read with it; there is no text of what is installed, and ``thorough`` does not ask.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from verifier.request import FromFile, Source, StrategyRef
 
+MOST_FILES = 16  # enough for a strategy; not for a framework whose folder it stands in
 ASKS = frozenset({"is_initialized", "get_world_size", "get_rank"})  # of the process group that there is, or is not yet
 
 
@@ -22,8 +24,37 @@ def texts(ref: StrategyRef) -> Iterator[bytes]:
     if isinstance(ref, Source):
         yield from (text.encode() for text in ref.files.values())
     elif isinstance(ref, FromFile):
+        yield from with_what_it_imports(Path(ref.path))
+
+
+def with_what_it_imports(path: Path) -> Iterator[bytes]:
+    """The text of ``path``, and of what it and those import by names of files or packages in its folder."""
+    waiting, seen = [path], {path}
+    while waiting and len(seen) <= MOST_FILES:
         with suppress(OSError):
-            yield Path(ref.path).read_bytes()
+            yield (text := waiting.pop(0).read_bytes())
+            found = [file for name in imported_in(text) for file in _files_of(path.parent, name)]
+            waiting += (new := [file for file in dict.fromkeys(found) if file not in seen])
+            seen.update(new)
+
+
+@lru_cache(maxsize=MOST_FILES)  # each situation asks anew
+def imported_in(text: bytes) -> tuple[str, ...]:
+    """The modules that are imported anywhere in ``text``; of ``from a import b``, ``a`` and ``a.b``."""
+    names: list[str] = []
+    with suppress(SyntaxError, ValueError, RecursionError):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                names += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                of = node.module or ""
+                names += [of, *(f"{of}.{alias.name}".strip(".") for alias in node.names)]
+    return tuple(filter(None, names))
+
+
+def _files_of(folder: Path, name: str) -> Iterator[Path]:
+    place = folder.joinpath(*name.split("."))
+    yield from (file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file())
 
 
 def shown(pattern: str, *, any_case: bool = False) -> Callable[[StrategyRef], bool]:

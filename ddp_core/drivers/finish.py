@@ -2,7 +2,8 @@
 
 The style of Stanford's CS336 assignments and of most wrappers with asynchronous hooks; Megatron calls it
 ``finish_grad_sync()``. A wrapper that also has ``sync_gradients()`` is driven in this style: its hooks have already
-launched the work.
+launched the work. Other names of that kind, such as ``wait_all_communications()``, are guessed to be meant where no
+other style has a name that it knows; what cannot be called may have the verb alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddp_core.driver import Driver
+from ddp_core.driver import Driver, runs
+from ddp_core.drivers import explicit
 from ddp_core.methods import CalledByLoop, backward_through, first_of
 
 NAME = "finish_gradient_synchronization"
@@ -26,6 +28,16 @@ OTHER_NAMES = (
     "finalize_grads",
     "finalize_backward",
 )
+
+
+VERBS = {"finish", "finalize", "wait", "complete", "drain"}
+OBJECTS = {  # what may be finished; with any other word, as in 'finish_training', it may be anything
+    "all", "allreduce", "allreduces", "backward", "bucket", "buckets", "collective", "collectives", "comm",
+    "comms", "communication", "communications", "for", "grad", "gradient", "gradients", "grads", "handle",
+    "handles", "of", "on", "op", "ops", "outstanding", "pending", "queue", "reduce", "reduction", "reductions",
+    "request", "requests", "sync", "synchronization", "the", "work", "works",
+}  # fmt: skip
+OF_OTHER_STYLES = ("step", "wrap_optimizer", "reshard", "broadcast_parameters")
 
 
 class FinishDriver(Driver):
@@ -49,7 +61,21 @@ class FinishDriver(Driver):
 
 
 def _method_of(wrapped: Any) -> str | None:
-    return first_of(wrapped, (NAME, *OTHER_NAMES))
+    return first_of(wrapped, (NAME, *OTHER_NAMES)) or _guessed(wrapped)
+
+
+def _guessed(wrapped: Any) -> str | None:
+    """The only method without arguments that is a verb of finishing and what is finished; None: none, or several."""
+    if explicit.method_of(wrapped) is not None or any(hasattr(wrapped, name) for name in OF_OTHER_STYLES):
+        return None
+    alone = not runs(wrapped)
+    found = [name for name in dir(type(wrapped)) if _is_such_a_name(name, alone=alone) and first_of(wrapped, (name,))]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_such_a_name(name: str, *, alone: bool) -> bool:
+    verb, *objects = name.split("_")
+    return verb in VERBS and (alone or bool(objects)) and OBJECTS.issuperset(objects)
 
 
 DRIVER = FinishDriver

@@ -219,3 +219,33 @@ def test_an_engine_is_asked_for_zeros_where_it_takes_that():
     engine = Engine()
     EngineDriver(engine, nn.Linear(1, 1)).zero_grad(None, set_to_none=False)
     assert engine.asked is False
+
+
+def with_methods(*names, base=object):
+    return type("Waiting", (base,), {name: lambda self: None for name in names})()
+
+
+@pytest.mark.parametrize("name", ["wait_all_communications", "wait_on_queue", "finish_reduction", "finalize_grad_sync"])
+def test_a_name_of_finishing_that_is_guessed(name):
+    assert recognise(with_methods(name, base=nn.Module)).style == "finish"
+    assert recognise(with_methods(name)).style == "finish"
+
+
+@pytest.mark.parametrize("name", ["finish", "wait", "finalize"])
+def test_a_verb_alone_is_enough_only_for_what_cannot_be_called(name):
+    assert recognise(with_methods(name)).style == "finish"
+    assert recognise(with_methods(name, base=nn.Module)).style == "native"
+
+
+@pytest.mark.parametrize(
+    ("names", "style"),
+    [
+        (("finish_training",), "native"),
+        (("wait_for_workers",), "native"),
+        (("wait_all_handles", "finish_bucket"), "native"),
+        (("wait_all_handles", "sync_gradients"), "explicit"),
+        (("wait_all_handles", "step", "backward"), "engine"),
+    ],
+)
+def test_no_guess_is_made_of_other_words_of_several_or_beside_another_style(names, style):
+    assert recognise(with_methods(*names, base=nn.Module)).style == style

@@ -15,6 +15,9 @@ def test_the_refusal_tells_what_there_is(tmp_path):
         require_defined(path, "wrap")
     with pytest.raises(UsageError, match="it defines wrapped"):
         require_defined(path, "Strategy")
+    path.write_text("class Forwarding:\n    def __getattr__(self, name):\n        return None\n")
+    with pytest.raises(UsageError, match="it defines Forwarding"):
+        require_defined(path, "wrap")
     path.write_text("x = 1\n")
     with pytest.raises(UsageError, match="it defines no function and no class"):
         require_defined(path, "wrap")

@@ -48,3 +48,18 @@ def test_a_text_without(text):
 
 def test_a_strategy_without_a_text_at_hand():
     assert not says_float16(Builtin(name="bucketed"))
+
+
+def test_what_a_file_imports_from_beside_it_is_read_with_it(tmp_path):
+    (tmp_path / "package").mkdir()
+    texts = {
+        "mine.py": "from package import inner as wrap\nimport other, torch\n",
+        "package/__init__.py": "",
+        "package/inner.py": "from . import mine\nHALF = 'fp16'",
+        "other.py": "import mine\ndef broken(:",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    assert says_float16(parse_strategy(str(tmp_path / "mine.py")))
+    (tmp_path / "package/inner.py").write_text("")
+    assert not says_float16(parse_strategy(str(tmp_path / "mine.py")))

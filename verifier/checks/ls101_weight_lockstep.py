@@ -20,6 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from verifier.check import Findings, check
+from verifier.judge.arithmetic import contract_of
 from verifier.judge.comparison import odd_ones_out
 from verifier.judge.diagnosis import SEEN_ONLY
 from verifier.judge.late_tags import tagged_too_late
@@ -28,6 +29,8 @@ from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 
 ROUNDINGS = 8  # of the largest element
+FETCHED_LATER = "say Contract(sharded=True)"
+FETCHED_HERE = "those of modules that it does not run as well"
 
 
 @check
@@ -109,10 +112,11 @@ def _behind(recording: Recording, step: int, name: str, rank: int, standard: int
     if step < 0 or mine is None or theirs is None or mine.values is None or theirs.values is None:
         return "", "see LS201 for the gradient behind it, and LS001 for the start"
     if mine.digest == theirs.digest and (resting := _resting(recording, step, name, rank, standard)) is not None:
+        fetched = FETCHED_HERE if contract_of(recording).get("sharded") else FETCHED_LATER
         return (
             f"; their gradients are the same, and on rank {resting} the weights did not move",
             "step on every rank, or send weights to those that did not; where those fetch them in the next forward, "
-            "say Contract(sharded=True)",
+            + fetched,
         )
     if mine.digest == theirs.digest:
         return (

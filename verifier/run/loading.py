@@ -101,7 +101,12 @@ class LoadedStrategy:
     companions: dict[str, Callable[..., Any]] = field(default_factory=dict)  # called by the loop, by when
 
     def driven_by(self, driver: Driver) -> LoadedStrategy:
-        """With the claims of nobody's declaring cut down to what ``driver``'s style can do at all."""
+        """With the claims of nobody's declaring cut down to what ``driver``'s style can do at all; with those of the
+        class that ``wrap`` has made one of, where nothing is declared beside it.
+        """
+        held = next((claims for claims in _by_the_target(driver.wrapped) if isinstance(claims, Contract)), None)
+        if held is not None and not self.declared:
+            return replace(self, contract=held, declared=True).driven_by(driver)
         if self.declared and not driver.wraps_forward:  # what it cannot do, it cannot have meant
             starts = self.contract.broadcasts_at_start and driver.could_broadcast
             return replace(self, contract=replace(self.contract, sync_buffers=False, broadcasts_at_start=starts))

@@ -43,6 +43,7 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
         subject.journal.note("transient_names", subject.names.transient)
         state = _saved(subject, "model", saved)
         optimizer_state = _saved(subject, "optimizer", subject.optimizer.state_dict())
+        kept = None if driver.state_keeper is None else _saved(subject, "keeper", driver.state_keeper.state_dict())
         torch.manual_seed(subject.scenario.seed + 77_000 + subject.rank)
         with float32_by_default():
             subject.model = subject.workload.placed(subject.rank)
@@ -56,12 +57,14 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
         if not subject.scenario.built_first:
             subject.take_over(fresh)
         subject.optimizer.load_state_dict(optimizer_state)
+        if fresh.state_keeper is not None:
+            fresh.state_keeper.load_state_dict(kept)
         subject.journal.note("loading", False)
     except StrategyError:
         raise
     except BaseException as error:
         if subject.rank == 0:  # nobody has to wait for what does not come
-            for what in ("model", "optimizer"):
+            for what in ("model", "optimizer", "keeper"):
                 subject.store.compare_set(f"saved/{what}", "", "")  # only where there is nothing yet
         raise StrategyError.of(f"when the run was saved and resumed after step {step}", error) from error
     return True

@@ -21,6 +21,8 @@ def save_and_go_on(subject: Subject, step: int) -> bool:
         subject.phase("saving")
         subject.driver.state_dict()
         subject.optimizer.state_dict()
+        if subject.driver.state_keeper is not None:
+            subject.driver.state_keeper.state_dict()
     except BaseException as error:
         raise StrategyError.of(f"when its state was saved after step {step}", error) from error
     return True
