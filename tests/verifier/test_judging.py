@@ -121,6 +121,29 @@ def test_by_what_norm_a_gradient_was_clipped(factor, said):
     assert said in found.explanation
 
 
+@pytest.mark.parametrize(
+    ("places", "divisor", "confidence", "said"),
+    [
+        ([11], 1, 0.6, "the last of 12 elements is rank 1's own gradient, "),
+        ([9, 10, 11], 1, 0.9, "the last 3 of 12 elements are rank 1's own gradient, "),
+        ([0, 5, 7], 3, 0.9, "3 of 12 elements are rank 1's own gradient divided by 3, "),
+    ],
+)
+def test_a_part_that_was_not_reduced(places, divisor, confidence, said):
+    generator = np.random.default_rng(0)
+    local = {rank: generator.normal(size=12) for rank in range(3)}
+    right = sum(local.values()) / 3
+    observed = right.copy()
+    observed[places] = local[1][places] / divisor
+    found = diagnose(evidence(observed, right, world_size=3, local=local))
+    assert (found.name, found.confidence) == ("reduced_in_part", confidence)
+    assert said in found.explanation
+    alike = diagnose(evidence(observed, right, world_size=3, local=local, agreed=True))
+    assert alike is None or alike.name == "elements_left_out"  # on every rank: what one of them has sent
+    observed[4] += 1
+    assert diagnose(evidence(observed, right, world_size=3, local=local)) is None
+
+
 def test_elements_of_some_ranks_only():
     generator = np.random.default_rng(0)
     local = {rank: generator.normal(size=12) for rank in range(3)}

@@ -27,6 +27,7 @@ SHARED = {
     "other_inputs": "LS201",
     "returned_norm": "LS201",
     "in_a_group": "LS201",
+    "in_part": "LS201",
     "alike_afterwards": "LS201",
     "lost_options": "LS202",
     "updates": "LS202",

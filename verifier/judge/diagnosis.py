@@ -13,6 +13,7 @@ import numpy as np
 
 from verifier.judge import over_time
 from verifier.judge.evidence import Cause, GradientEvidence, close
+from verifier.judge.in_part import in_part
 from verifier.judge.misplaced import misplaced
 from verifier.judge.narrowing import rounded, rounded_to
 from verifier.judge.other_inputs import other_inputs
@@ -310,6 +311,7 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     _rounded_otherwise,
     _rounded,
     unequal_shares,
+    in_part,
     _sparsified,
     _not_finite,
 )
