@@ -311,6 +311,7 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     _rounded_otherwise,
     _rounded,
     unequal_shares,
+    over_time.unequal_micro_batches,
     in_part,
     _sparsified,
     _not_finite,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from verifier.judge.evidence import Cause, GradientEvidence, close
+from verifier.judge.shares import CONDITION, FEWEST_ELEMENTS
 
 
 def accumulation_scale(e: GradientEvidence) -> Cause | None:
@@ -73,6 +74,32 @@ def last_micro_batch_only(e: GradientEvidence) -> Cause | None:
             "reduce what has accumulated in .grad, not the gradient that a hook is handed",
         )
     return None
+
+
+def unequal_micro_batches(e: GradientEvidence) -> Cause | None:
+    """All ranks count alike, and their micro-batches do not: what was summed over ranks is summed again with the next,
+    or the loss of one was scaled otherwise. How often each counts is found by least squares.
+    """
+    if e.num_micro_batches != 2 or min(len(e.first), len(e.last)) < e.world_size or e.observed.dtype.kind != "f":
+        return None
+    shares = [np.mean([*of.values()], axis=0, dtype=np.float64).reshape(-1) for of in (e.first, e.last)]
+    columns = np.stack(shares, axis=1)
+    lengths = np.linalg.norm(columns, axis=0)
+    if e.observed.size < FEWEST_ELEMENTS or not lengths.all() or not np.isfinite(e.observed).all():
+        return None
+    if np.linalg.cond(columns / lengths) > CONDITION:  # one is a multiple of the other: tags, or one sample
+        return None
+    counts = np.linalg.lstsq(columns / lengths, e.observed.reshape(-1).astype(np.float64))[0] / lengths
+    if close(counts, np.ones(2)) or not close(e.observed, (columns @ counts).reshape(e.observed.shape)):
+        return None
+    return Cause(
+        "unequal_micro_batches",
+        0.9,
+        f"the first of two micro-batches counts {counts[0]:.4g} times in it, and the last {counts[1]:.4g} times, where "
+        "each should count once",
+        "reduce once a step, after the last backward: what has been summed over ranks would be summed again with the "
+        "next micro-batch; and divide the loss of every micro-batch by the same number",
+    )
 
 
 def stale(e: GradientEvidence) -> Cause | None:

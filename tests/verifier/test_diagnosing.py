@@ -1,0 +1,209 @@
+"""Patterns of a wrong gradient and the causes that they are taken for, each beside numbers that fit none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from verifier.judge.diagnosis import diagnose
+from verifier.judge.evidence import GradientEvidence
+from verifier.marker import POISON
+from verifier.tags import TagBook
+
+
+def evidence(observed, expected, **fields):
+    given = {"world_size": 4, "num_micro_batches": 1, "poisoned": True, "rank": 1, "local": {}} | fields
+    return GradientEvidence(observed=np.asarray(observed), expected=np.asarray(expected), **given)
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [(1 / np.sqrt(3), "root of 3 times too large"), (0.25, "4 times too large"), (1.25, "one rank's part")],
+)
+def test_by_what_norm_a_gradient_was_clipped(factor, said):
+    generator = np.random.default_rng(0)
+    local = {rank: generator.normal(size=9) for rank in range(3)}
+    right = sum(local.values()) / 3
+    found = diagnose(evidence(right * factor, right, world_size=3, local=local, clipped=True))
+    assert found.name == "clipped_otherwise"
+    assert said in found.explanation
+
+
+@pytest.mark.parametrize(
+    ("places", "divisor", "confidence", "said"),
+    [
+        ([11], 1, 0.6, "the last of 12 elements is rank 1's own gradient, "),
+        ([9, 10, 11], 1, 0.9, "the last 3 of 12 elements are rank 1's own gradient, "),
+        ([0, 5, 7], 3, 0.9, "3 of 12 elements are rank 1's own gradient divided by 3, "),
+    ],
+)
+def test_a_part_that_was_not_reduced(places, divisor, confidence, said):
+    generator = np.random.default_rng(0)
+    local = {rank: generator.normal(size=12) for rank in range(3)}
+    right = sum(local.values()) / 3
+    observed = right.copy()
+    observed[places] = local[1][places] / divisor
+    found = diagnose(evidence(observed, right, world_size=3, local=local))
+    assert (found.name, found.confidence) == ("reduced_in_part", confidence)
+    assert said in found.explanation
+    alike = diagnose(evidence(observed, right, world_size=3, local=local, agreed=True))
+    assert alike is None or alike.name == "elements_left_out"  # on every rank: what one of them has sent
+    observed[4] += 1
+    assert diagnose(evidence(observed, right, world_size=3, local=local)) is None
+
+
+def test_micro_batches_that_do_not_count_alike():
+    generator = np.random.default_rng(0)
+    first, last = ({rank: generator.normal(size=12) for rank in range(2)} for _ in range(2))
+    parts = [sum(of.values()) / 2 for of in (first, last)]
+    known = {"world_size": 2, "num_micro_batches": 2, "first": first, "last": last}
+    found = diagnose(evidence(2 * parts[0] + parts[1], sum(parts), **known))
+    assert found.name == "unequal_micro_batches"
+    assert "counts 2 times in it, and the last 1 times" in found.explanation
+    assert diagnose(evidence(2 * parts[0] + parts[1] + np.arange(12), sum(parts), **known)) is None
+
+
+def test_elements_of_some_ranks_only():
+    generator = np.random.default_rng(0)
+    local = {rank: generator.normal(size=12) for rank in range(3)}
+    right = sum(local.values()) / 3
+    sent = {rank: np.where(np.arange(12) % 3 == rank, 0.0, gradient) for rank, gradient in local.items()}
+
+    def cause(observed, **fields):
+        found = diagnose(evidence(observed, right, **{"world_size": 3, "local": local, "agreed": True, **fields}))
+        return found and found.name
+
+    assert cause(sum(sent.values()) / 3) == "elements_left_out"
+    assert cause(sum(sent.values()) / 3, agreed=False) is None
+    assert cause((local[0] + local[2]) / 3) == "some_ranks_only"
+    assert cause(local[2] / 3) == "some_ranks_only"
+    assert cause(right + 0.1) is None
+
+
+def test_a_parameter_in_place_of_its_gradient():
+    right, weight = np.array([1.0, -2.0, 3.0]), np.array([0.5, 0.0, -4.0])
+    for factor in (1, 4):  # averaged, or summed over four ranks
+        assert diagnose(evidence(weight * factor, right, weight=weight)).name == "gradient_is_the_parameter"
+    assert diagnose(evidence(weight * 3, right, weight=weight)) is None
+
+
+def test_half_of_a_complex_gradient():
+    right, mine = np.array([1 + 2j, 3 - 1j]), np.array([5j, -7j])
+    found = diagnose(evidence(right.real + mine, right))
+    assert found.name == "imaginary_part_lost"
+    assert diagnose(evidence(right + mine.imag, right)) is None
+
+
+def test_right_numbers_in_wrong_places():
+    right = np.random.default_rng(0).normal(size=(3, 4))
+
+    def cause(observed, expected=right, **fields):
+        found = diagnose(evidence(observed, expected, **fields))
+        return found and found.name
+
+    assert cause(right.T.reshape(3, 4)) == "misplaced_elements"
+    assert cause(right[::-1]) == "misplaced_elements"
+    assert cause(right[::-1] + 1e-3) is None
+    assert cause(np.sign(right)[::-1], np.sign(right)) is None, "of two values any order is soon found"
+    assert cause(right[:1, ::-1], right[:1]) is None, "four may fit by chance"
+    assert cause(right * 2, elsewhere="it says so") == "misplaced_elements"
+
+
+def test_codes_say_whose_mean_it_is():
+    book = TagBook([("weight", 6), ("bias", 3)], 3)
+    mixed = np.concatenate([book.mean("bias"), book.mean("weight")[3:]])
+    assert [part.describe() for part in book.decode_mean(mixed)] == ["bias[0:3]", "weight[3:6]"]
+    assert book.decode_mean(book.gradient("bias", 0)) is None, "its own, and no mean"
+
+
+def test_ranks_that_do_not_count_alike():
+    generator = np.random.default_rng(0)
+    local = {rank: generator.normal(size=9) for rank in range(3)}
+    right = sum(local.values()) / 3
+
+    def cause(*shares, local=local, right=right, **fields):
+        observed = sum(share * gradient for share, gradient in zip(shares, local.values(), strict=True))
+        found = diagnose(evidence(observed, right, **{"world_size": 3, "local": local, **fields}))
+        return found and found.name
+
+    assert cause(0.25, 0.25, 0.5) == "unequal_shares"
+    assert cause(0.1, 0.3, -0.2) == "unequal_shares"
+    assert cause(0.4, 0.4, 0.4) == "rescaled"
+    assert cause(0.4, 0.4, 0.4, clipped=True) == "clipped_otherwise"
+    assert cause(0.25, 0.25, 0.5, clipped=True) is None
+    assert cause(0.25, 0.3, -0.1, clipped=True) is None
+    assert cause(0.25, 0.3, 0.1, clipped=True) == "clipped_before_reduction"
+    alike = {rank: local[0] * factor for rank, factor in enumerate((1, 2, 5))}
+    assert cause(0.25, 0.25, 0.5, local=alike, right=local[0] * 8 / 3) is None, "other shares would do as well"
+    short = {rank: gradient[:5] for rank, gradient in local.items()}
+    assert cause(0.25, 0.25, 0.5, local=short, right=right[:5]) is None, "any five numbers could be three shares' sum"
+
+
+def test_causes_in_time():
+    right, before = np.array([1.0, -2.0, 3.0]), np.array([7.0, 0.5, -1.0])
+    first, second = {0: right + 5, 1: right - 7}, {0: right * 3, 1: right / 5}
+    shares = {"first": first, "local": {r: first[r] + second[r] for r in (0, 1)}, "num_micro_batches": 2}
+
+    def cause(observed, **fields):
+        found = diagnose(
+            evidence(observed, right, **{"world_size": 2, "rank": 0, "previous": before, **shares, **fields})
+        )
+        return found and found.name
+
+    mean = (first[0] + first[1]) / 2
+    assert cause(mean + second[0]) == "first_micro_batch_only"
+    assert cause(mean) == "first_micro_batch_only"
+    assert cause(mean + second[1]) is None, "that is another rank's"
+    assert cause(mean, num_micro_batches=1) is None
+    assert cause((second[0] + second[1]) / 2 + first[0], last=second) == "last_micro_batch_only"
+    assert cause((second[0] + second[1]) / 2, last=second) == "last_micro_batch_only"
+    assert cause((second[0] + second[1]) / 2 + first[1], last=second) is None, "that is another rank's"
+    assert cause(right + before) == "not_cleared"
+    assert cause(right + before / 2) == "not_cleared"
+    assert cause(right + before / 3) is None, "no number of ranks makes a third of two"
+    assert cause(before) == "stale_gradient"
+    assert cause(right * 1.5, previous=right) == "rescaled", "which of them it is cannot be told apart: the simpler one"
+
+
+def test_in_a_later_step_different_gradients_with_the_right_mean_were_not_reduced():
+    right = np.array([1.0, -2.0, 3.0])
+    held = {rank: right + offset for rank, offset in enumerate((5, -7, 1, 1))}
+
+    def cause(**fields):
+        found = diagnose(evidence(held[1], right, **{"held": held, **fields}))
+        return found and found.name
+
+    assert cause() == "not_synchronised"
+    assert cause(held={**held, 3: right + 2}) is None, "their mean is another"
+    assert cause(held={0: right + 7, 1: right - 7}) is None, "what the other ranks hold is not known"
+    assert cause(agreed=True) is None
+    assert cause(local={0: right - 1, 1: right - 3}) is None, "where own gradients are known, they tell"
+
+
+def test_causes():
+    right = np.array([1.0, -2.0, 3.0])
+    locals_ = {0: right + 5, 1: right - 7}
+
+    def cause(observed, **fields):
+        found = diagnose(evidence(observed, right, **fields))
+        return found and found.name
+
+    assert cause(right * 4) == "missing_average"
+    assert cause(right / 4) == "averaged_twice"
+    assert cause(right * 2, num_micro_batches=2) == "missing_accumulation_average"
+    assert cause(locals_[1], local=locals_) == "not_synchronised"
+    assert cause(locals_[0], local=locals_) == "one_ranks_gradient"
+    assert cause(locals_[1], local=locals_, agreed=True) == "one_ranks_gradient", "it is on every rank"
+    assert cause(right * 4, written_in_flight=True) == "written_in_flight"
+    assert cause(right + 1) is None  # no name is better than a wrong one
+    assert cause(right * [4, 4, 1]) is None
+    assert cause(right * 2, previous=right * 2) == "stale_gradient"
+    assert cause(right + 1e-12, previous=right) != "stale_gradient", "tags are the same in every step"
+    assert cause([np.nan, 1, 1], poisoned=False) == "not_finite"
+    on_gpu = diagnose(evidence([np.nan, 1, 1], right, on_gpu=True))
+    assert (on_gpu.name, on_gpu.confidence) == ("not_finite", 0.6), "a GPU's arithmetic loses the marker"
+    poisoned = right.copy()
+    poisoned.view(POISON["float64"][0])[1] = POISON["float64"][1]
+    found = diagnose(evidence(poisoned, right))
+    assert (found.name, found.confidence) == ("read_before_wait", 1.0)
+    assert diagnose(evidence(right * 4, right, num_micro_batches=4)).confidence < 0.9  # K = W: could be either
