@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 
 from verifier.judge import over_time
-from verifier.judge.evidence import Cause, GradientEvidence, close
+from verifier.judge.evidence import FEWEST_ELEMENTS, Cause, GradientEvidence, close
 from verifier.judge.in_part import in_part
 from verifier.judge.misplaced import misplaced
 from verifier.judge.narrowing import rounded, rounded_to
@@ -32,7 +32,6 @@ CONSEQUENCES = (
 WASTE = ("reduced_too_much", "reduced_twice")  # the first is never why a number is wrong
 MOST_RANKS_TRIED = 6  # 2^W sums are tried
 ROUNDINGS = 16  # of the largest element
-FEWEST_ELEMENTS = 8  # fewer may fit by chance
 SEEN_ONLY = 0.5  # the confidence in a consequence: that it is there is certain, that it is the reason is not
 
 

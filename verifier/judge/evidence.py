@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+FEWEST_ELEMENTS = 8  # that a pattern has to fit: fewer may by chance
+CONDITION = 1e3  # the most by which columns of one length that are fitted to may come near to being multiples
+
 
 @dataclass(frozen=True)
 class Cause:

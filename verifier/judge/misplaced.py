@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from verifier.judge.evidence import Cause, GradientEvidence, close
+from verifier.judge.evidence import FEWEST_ELEMENTS, Cause, GradientEvidence, close
 
-FEWEST_ELEMENTS = 8  # fewer may fit by chance
 FEWEST_VALUES = 4
 HINT = (
     "pack and unpack parameters, or shards, in one order, and copy by index: a view of a transposed tensor, or of one "

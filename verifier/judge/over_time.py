@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verifier.judge.evidence import Cause, GradientEvidence, close
-from verifier.judge.shares import CONDITION, FEWEST_ELEMENTS
+from verifier.judge.evidence import CONDITION, FEWEST_ELEMENTS, Cause, GradientEvidence, close
 
 
 def accumulation_scale(e: GradientEvidence) -> Cause | None:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from verifier.judge.evidence import Cause, GradientEvidence, close
+from verifier.judge.evidence import CONDITION, FEWEST_ELEMENTS, Cause, GradientEvidence, close
 
-FEWEST_ELEMENTS = 8
 FEWEST_BY_RANK = 2  # elements for each share that is fitted
 NEAR = 1e-3  # of a factor; clipping adds 1e-6 to the norm
-CONDITION = 1e3  # the most by which the ranks' gradients, all of one length, may come near to being multiples
 
 
 def rescaled(e: GradientEvidence) -> Cause | None:
