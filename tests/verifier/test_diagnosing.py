@@ -63,6 +63,25 @@ def test_micro_batches_that_do_not_count_alike():
     assert diagnose(evidence(2 * parts[0] + parts[1] + np.arange(12), sum(parts), **known)) is None
 
 
+def test_signs_and_small_whole_numbers():
+    generator = np.random.default_rng(0)
+    local = {rank: generator.normal(size=40) for rank in range(3)}
+    right = sum(local.values()) / 3
+    signs = sum(np.sign(gradient) for gradient in local.values()) / 3
+    eight_bits = sum(np.round(gradient * 30) for gradient in local.values()) / 90
+    for observed in (signs * 0.7, signs.astype(np.float32), eight_bits, eight_bits.astype(np.float32)):
+        found = diagnose(evidence(observed, right, world_size=3, local=local))
+        assert (found.name, found.confidence) == ("quantised", 0.8)
+    assert "a whole multiple of 0.2333, 3 times that at most" in diagnose(evidence(signs * 0.7, right)).explanation
+    by_rank = sum(np.sign(gradient) * np.abs(gradient).mean() for gradient in local.values()) / 3
+    found = diagnose(evidence(np.tile(by_rank, 2), np.append(right, right * 1.25), world_size=3))
+    assert "have no more than 4 sizes but zero, and the right gradient's have 80" in found.explanation
+    for observed in (right * 1.5 + signs / 1e3, signs[:15], np.zeros(40), np.ones(40)):
+        assert diagnose(evidence(observed, right[: len(observed)], world_size=3)) is None
+    whole = np.round(right * 8)  # where the right gradient's are multiples, too, it tells nothing
+    assert diagnose(evidence(whole + np.arange(40) % 2, whole)) is None
+
+
 def test_elements_of_some_ranks_only():
     generator = np.random.default_rng(0)
     local = {rank: generator.normal(size=12) for rank in range(3)}

@@ -24,6 +24,7 @@ SHARED = {
     "equivalence": "LS201",
     "presence": "LS201",
     "narrowing": "LS201",
+    "on_a_grid": "LS201",
     "other_inputs": "LS201",
     "returned_norm": "LS201",
     "in_a_group": "LS201",

@@ -16,6 +16,7 @@ from verifier.judge.evidence import FEWEST_ELEMENTS, Cause, GradientEvidence, cl
 from verifier.judge.in_part import in_part
 from verifier.judge.misplaced import misplaced
 from verifier.judge.narrowing import rounded, rounded_to
+from verifier.judge.on_a_grid import on_a_grid
 from verifier.judge.other_inputs import other_inputs
 from verifier.judge.shares import rescaled, unequal_shares
 from verifier.marker import holds_poison
@@ -313,5 +314,6 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     over_time.unequal_micro_batches,
     in_part,
     _sparsified,
+    on_a_grid,
     _not_finite,
 )

@@ -1,0 +1,76 @@
+"""Was a gradient sent as signs, or as small whole numbers times a scale? Then every element is a multiple of one step.
+
+Special here: nothing has to be known of the scale. Seide et al., "1-Bit Stochastic Gradient Descent" (2014), and
+Alistarh et al., "QSGD" (2017), are the two ends of what is looked for: from signs to eight bits for each rank.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verifier.judge.evidence import Cause, GradientEvidence
+
+FEWEST_ELEMENTS = 16  # more than elsewhere: any few numbers are multiples of something
+MOST_LEVELS = 127  # on either side of zero, for each rank that is added up
+MANY_MORE = 4  # times as many sizes of elements as there are
+NEAR, FAR = 1e-3, 0.05  # of a step, from the next whole multiple
+
+
+def on_a_grid(e: GradientEvidence) -> Cause | None:
+    """Every element is a whole multiple of a step, and the right gradient's are not; or there are as few sizes as sums
+    of each rank's plus, minus or nothing, and the right gradient has many.
+    """
+    if e.observed.dtype.kind != "f" or e.observed.size < FEWEST_ELEMENTS or not np.isfinite(e.observed).all():
+        return None
+    if not (e.observed > 0).any() or not (e.observed < 0).any():  # one number everywhere is no sign
+        return None
+    seen = _multiples(e) or _few_sizes(e)
+    if seen is None:
+        return None
+    return Cause(
+        "quantised",
+        0.8,
+        f"{seen}: what was sent is signs, or small whole numbers times a scale",
+        "send gradients in a dtype that holds them; or keep what is lost, add it in the next step, and declare the loss: "
+        "Contract(lossy=...)",
+    )
+
+
+def _multiples(e: GradientEvidence) -> str | None:
+    step = _step(np.abs(e.observed.astype(np.float64)))
+    if step is None:
+        return None
+    levels, wanted = np.abs(e.observed) / step, np.abs(e.expected) / step
+    most = int(levels.max().round())
+    if most > MOST_LEVELS * e.world_size or _off(levels).max() > NEAR or _off(wanted).max() < FAR:
+        return None
+    return (
+        f"every element is a whole multiple of {step:.4g}, {most} times that at most, and the right gradient's are not"
+    )
+
+
+def _few_sizes(e: GradientEvidence) -> str | None:
+    observed, expected = (len(_sizes(gradient)) for gradient in (e.observed, e.expected))
+    if not 0 < observed <= 3**e.world_size // 2 or expected < MANY_MORE * observed:
+        return None
+    return f"its elements have no more than {observed} sizes but zero, and the right gradient's have {expected}"
+
+
+def _sizes(gradient: np.ndarray) -> np.ndarray:
+    """The sizes of elements that are not zero, each once, but for roundings."""
+    sizes = np.unique(np.abs(gradient.astype(np.float64)))
+    near = 1e-6 * sizes.max(initial=0.0)
+    return sizes[np.diff(sizes, prepend=0.0) > near]
+
+
+def _step(sizes: np.ndarray) -> float | None:
+    """The smallest distance between two of ``sizes`` and zero that is more than a rounding; None: there is none."""
+    distances = np.diff(np.unique(np.append(sizes, 0.0)))
+    steps = distances[distances > NEAR * sizes.max(initial=0.0) / MOST_LEVELS]
+    return float(steps.min()) if len(steps) else None
+
+
+def _off(levels: np.ndarray) -> np.ndarray:
+    """How far each is from the next whole number."""
+    off: np.ndarray = np.abs(levels - np.round(levels))
+    return off
