@@ -31,8 +31,8 @@ def on_a_grid(e: GradientEvidence) -> Cause | None:
         "quantised",
         0.8,
         f"{seen}: what was sent is signs, or small whole numbers times a scale",
-        "send gradients in a dtype that holds them; or keep what is lost, add it in the next step, and declare the loss: "
-        "Contract(lossy=...)",
+        "send gradients in a dtype that holds them; or keep what is lost, add it in the next step, and declare the "
+        "loss: Contract(lossy=...)",
     )
 
 
