@@ -72,7 +72,7 @@ def test_signs_and_small_whole_numbers():
     for observed in (signs * 0.7, signs.astype(np.float32), eight_bits, eight_bits.astype(np.float32)):
         found = diagnose(evidence(observed, right, world_size=3, local=local))
         assert (found.name, found.confidence) == ("quantised", 0.8)
-    assert "a whole multiple of 0.2333, 3 times it at most" in diagnose(evidence(signs * 0.7, right)).explanation
+    assert "a whole multiple of 0.2333, 3 times that at most" in diagnose(evidence(signs * 0.7, right)).explanation
     by_rank = sum(np.sign(gradient) * np.abs(gradient).mean() for gradient in local.values()) / 3
     found = diagnose(evidence(np.tile(by_rank, 2), np.append(right, right * 1.25), world_size=3))
     assert "have no more than 4 sizes but zero, and the right gradient's have 80" in found.explanation
