@@ -25,6 +25,7 @@ AUTOCAST = "autocast"  # what a model says of itself, as if it were a buffer: wa
 NORM = "all gradients"  # the name of what a clip_grad_norm_() returns
 TURNED = "turned"  # by rank, how far its gradients are from its own if its rows come turned round, or in two parts
 OTHER_INPUTS = "other_inputs"  # by rank: whose inputs the model got in its first forward, where not the rank's own
+NOT_CALLED = "not_called"  # by rank: in the first forward no module of the bare model's class was called
 INPUT_GRADIENT = "input_gradient"  # by rank: has a gradient come to the first input?
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+PASSED_BY = Path(__file__).parent.parent / "specimens" / "hooks_of_the_model_passed_by.py"
 STRATEGY = """
 import torch, torch.distributed as dist
 from torch import nn
@@ -70,3 +73,9 @@ def test_inputs_are_no_cause_where_nothing_is_wrong_or_something_else_fits(leadi
 
 def test_the_rows_of_all_ranks_are_named(leading):
     assert "on rank 0 the inputs of all ranks" in leading(ROWS_IN_REVERSE).explanation
+
+
+def test_a_model_that_is_not_called_is_told_as_that_where_its_hooks_matter(lockstep):
+    report = lockstep.verify(f"{PASSED_BY}:wrap", world_size=2, checks=("LS201",), workloads=("structured",))
+    found = [failure.cause for check in report.checks for failure in check.failures]
+    assert set(found) == {"model_not_called"}

@@ -17,7 +17,7 @@ from verifier.judge.in_part import in_part
 from verifier.judge.misplaced import misplaced
 from verifier.judge.narrowing import rounded, rounded_to
 from verifier.judge.on_a_grid import on_a_grid
-from verifier.judge.other_inputs import other_inputs
+from verifier.judge.other_inputs import other_inputs, passed_by
 from verifier.judge.shares import rescaled, unequal_shares
 from verifier.marker import holds_poison
 
@@ -316,4 +316,5 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     _sparsified,
     on_a_grid,
     _not_finite,
+    passed_by,
 )

@@ -47,6 +47,7 @@ class GradientEvidence:
     agreed: bool = False  # every rank holds the same bits: whatever was done, it was done together
     contains: str | None = None  # tagged gradients: what was added up, by what the payloads decode to
     inputs: Mapping[int, str] = field(default_factory=dict)  # whose inputs a rank's model got, where not its own
+    passed_by: bool = False  # in the first forward the model was not called, on any rank
     elsewhere: str | None = None  # and which right mean the gradient holds in place of its own
 
 

@@ -12,7 +12,7 @@ from verifier.judge.diagnosis import diagnose
 from verifier.judge.evidence import Cause, GradientEvidence
 from verifier.judge.narrowing import rounded
 from verifier.judge.packing import elsewhere, partners
-from verifier.lines import OTHER_INPUTS
+from verifier.lines import NOT_CALLED, OTHER_INPUTS
 from verifier.recording import RankRecording, Recording
 from verifier.verdict import Failure
 
@@ -66,6 +66,7 @@ def wrong_gradient(
         contains=_contents(recording, rank.rank, step, name, difference),
         elsewhere=elsewhere(recording, name, observed),
         inputs=_inputs(recording),
+        passed_by=all(other.notes.get(NOT_CALLED) for other in recording.ranks),
         held=_held(recording, step, name),
         agreed=not before_step and _agreed(recording, step, name),
     )

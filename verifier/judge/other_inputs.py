@@ -22,3 +22,16 @@ def other_inputs(e: GradientEvidence) -> Cause | None:
         "hand a rank's inputs on as they are: they are its share of the batch already, and are neither cut again, nor "
         "sent round, nor rank 0's",
     )
+
+
+def passed_by(e: GradientEvidence) -> Cause | None:
+    """Not one module of the model's class was called, on any rank: a fact, and perhaps the reason."""
+    if not e.passed_by:
+        return None
+    return Cause(
+        "model_not_called",
+        0.6,
+        "in the first forward the model itself was not called, but its forward(), or its layers one by one: what is "
+        "hooked to the model (pruning, spectral norms, a parametrization, a cast of its inputs) did not run",
+        "call the module, model(x), and not model.forward(x)",
+    )

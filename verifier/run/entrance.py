@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from verifier.journal import Journal
-from verifier.lines import OTHER_INPUTS
+from verifier.lines import NOT_CALLED, OTHER_INPUTS
 from verifier.run.batches import micro_batch
 from verifier.scenario import Scenario
 from verifier.uncompiled import uncompiled
@@ -37,7 +37,7 @@ class Replica(Protocol):
 @contextmanager
 def entering(replica: Replica, given: Sequence[torch.Tensor], told: Callable[[], None]) -> Iterator[None]:
     """While inside, at the first forward of a module of the bare model's class: ``told()`` is called, and if its inputs
-    are not those ``given``, it is noted whose they are.
+    are not those ``given``, it is noted whose they are. That none was called is noted as well.
     """
     kind, mine, waiting = type(replica.model), [tensor.detach().clone() for tensor in given], [told]
 
@@ -52,6 +52,8 @@ def entering(replica: Replica, given: Sequence[torch.Tensor], told: Callable[[],
     handle = register_module_forward_pre_hook(begin)
     try:
         yield
+        if waiting:
+            replica.journal.note(NOT_CALLED, True)
     finally:
         handle.remove()
 
