@@ -77,6 +77,12 @@ def test_an_engine_that_loads_something_else_goes_on_otherwise(checks):
     assert lost.verdict == "fail"
 
 
+def test_an_engine_that_does_not_offer_its_state_after_all_is_not_asked_to_load(checks):
+    refusing = ENGINE.replace('return {"first": self.first}', "raise NotImplementedError")
+    found = checks(refusing, "LS504", "saved")
+    assert not any("NotImplementedError" in (failure.explanation or "") for failure in found.failures)
+
+
 def test_the_contract_of_the_class_that_wrap_returns_counts(checks):
     assert (
         checks(WRAPPER, "LS102", "buffers").verdict == "not claimed" or not checks(WRAPPER, "LS102", "buffers").claimed

@@ -17,7 +17,7 @@ import torch
 from verifier.lines import SAVED_WITHOUT_NAMES, TOOK_RANK_0S
 from verifier.run.evaluating import evaluate
 from verifier.run.loading import LoadedStrategy, StrategyError
-from verifier.run.saving import offers_state
+from verifier.run.saving import kept_beside, offers_state
 from verifier.run.unrecorded import take_unrecorded_step
 from verifier.run.wrapping import wrapped_by
 from verifier.workload import float32_by_default
@@ -43,7 +43,7 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
         subject.journal.note("transient_names", subject.names.transient)
         state = _saved(subject, "model", saved)
         optimizer_state = _saved(subject, "optimizer", subject.optimizer.state_dict())
-        kept = None if driver.state_keeper is None else _saved(subject, "keeper", driver.state_keeper.state_dict())
+        kept = _saved(subject, "keeper", kept_beside(driver)) if driver.state_keeper is not None else None
         torch.manual_seed(subject.scenario.seed + 77_000 + subject.rank)
         with float32_by_default():
             subject.model = subject.workload.placed(subject.rank)
@@ -57,7 +57,7 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
         if not subject.scenario.built_first:
             subject.take_over(fresh)
         subject.optimizer.load_state_dict(optimizer_state)
-        if fresh.state_keeper is not None:
+        if kept is not None:
             fresh.state_keeper.load_state_dict(kept)
         subject.journal.note("loading", False)
     except StrategyError:

@@ -5,8 +5,10 @@ Special here: nothing is kept of it. What counts is what the act leaves behind, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
+from ddp_core.driver import Driver
 from verifier.run.loading import StrategyError
 
 if TYPE_CHECKING:
@@ -21,11 +23,17 @@ def save_and_go_on(subject: Subject, step: int) -> bool:
         subject.phase("saving")
         subject.driver.state_dict()
         subject.optimizer.state_dict()
-        if subject.driver.state_keeper is not None:
-            subject.driver.state_keeper.state_dict()
+        kept_beside(subject.driver)
     except BaseException as error:
         raise StrategyError.of(f"when its state was saved after step {step}", error) from error
     return True
+
+
+def kept_beside(driver: Driver) -> Any:
+    """The state of what stands beside the model; None: it keeps none, or does not offer it after all."""
+    with suppress(NotImplementedError):
+        return None if driver.state_keeper is None else driver.state_keeper.state_dict()
+    return None
 
 
 def offers_state(subject: Subject) -> bool:
