@@ -16,6 +16,7 @@ from verifier.marker import holds_poison
 if TYPE_CHECKING:
     from verifier.recording import RankRecording, Recording
 
+FROM_C = re.compile(r"\[rank\d+\]:\[[A-Z]\d{4} [\d:.]+ \S+\] ")  # before what torch's C++ says: who, when and where
 WAITED_FOR = ("waited", "polled", "future")
 NAMES_A_DTYPE = re.compile(r"dtype|float(16|32|64)|\bdouble(tensor)?\b|\bb?fp?(16|32|64)\b", re.IGNORECASE)
 
@@ -75,6 +76,7 @@ def last_words(detail: str) -> str:
         after += 1
     message = " ".join(line.strip() for line in lines[after:] if line.strip())
     message = message or next((line.strip() for line in reversed(lines) if line.strip()), "")
+    message = FROM_C.sub("", message)
     return message if len(message) <= 300 else message[:297] + "..."
 
 

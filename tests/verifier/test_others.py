@@ -356,6 +356,11 @@ def test_an_exception_is_told_from_its_first_line():
     assert last_words(told + said) == "TypeError: expected a Tensor but got <class 'NoneType'> instead."
 
 
+def test_who_when_and_where_of_torchs_own_is_no_part_of_what_is_said():
+    said = "RuntimeError: [rank0]:[F1128 17:03:13.100738027 ProcessGroupGloo.cpp:1537] Check failed: 168 vs. 2"
+    assert last_words(said) == "RuntimeError: Check failed: 168 vs. 2"
+
+
 @pytest.mark.parametrize(("world_size", "workloads"), [(2, ["exact", "branches", "layers"]), (3, None)])
 def test_a_loss_that_was_divided_before_makes_a_sum_right(verify, world_size, workloads):
     """DeepSpeed divides in ``engine.backward``; gradients that are replaced by tags have to be divided, too."""
