@@ -27,11 +27,8 @@ def require_defined(path: Path, attribute: str) -> None:
     asked = any(ASKED in _names(node) for node in tree.body if not isinstance(node, ast.ClassDef))
     if attribute in names or "*" in names or names & MAKES_NAMES or asked:
         return
-    callables = [
-        node.name
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
-    ]
+    defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    callables = [name for name in defined if not name.startswith("_")] or defined
     near = get_close_matches(attribute, callables, n=1)
     there = (
         f"did you mean {near[0]}?" if near else f"it defines {', '.join(callables[:8]) or 'no function and no class'}."

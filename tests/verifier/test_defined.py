@@ -18,6 +18,9 @@ def test_the_refusal_tells_what_there_is(tmp_path):
     path.write_text("class Forwarding:\n    def __getattr__(self, name):\n        return None\n")
     with pytest.raises(UsageError, match="it defines Forwarding"):
         require_defined(path, "wrap")
+    path.write_text("def _hook(state, bucket):\n    return None\n")
+    with pytest.raises(UsageError, match="it defines _hook"):
+        require_defined(path, "wrap")
     path.write_text("x = 1\n")
     with pytest.raises(UsageError, match="it defines no function and no class"):
         require_defined(path, "wrap")
