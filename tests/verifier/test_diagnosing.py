@@ -82,6 +82,19 @@ def test_signs_and_small_whole_numbers():
     assert diagnose(evidence(whole + np.arange(40) % 2, whole)) is None
 
 
+def test_thin_factors_of_a_matrix():
+    generator = np.random.default_rng(0)
+    right = generator.normal(size=(6, 2, 4))
+    left, sizes, over = np.linalg.svd(right.reshape(6, 8), full_matrices=False)
+    first = (sizes[0] * np.outer(left[:, 0], over[0])).reshape(right.shape)
+    for observed in (first, first.astype(np.float32)):
+        found = diagnose(evidence(observed, right))
+        assert found.name == "low_rank"
+        assert "as a matrix of 6 x 8 it has rank 1, and the right one 6" in found.explanation
+    assert diagnose(evidence(first + 1e-2 * generator.normal(size=right.shape), right)) is None
+    assert diagnose(evidence(first[:3], right[:3])) is None  # too small to be of a high rank
+
+
 def test_elements_of_some_ranks_only():
     generator = np.random.default_rng(0)
     local = {rank: generator.normal(size=12) for rank in range(3)}

@@ -12,8 +12,10 @@ from itertools import combinations
 import numpy as np
 
 from verifier.judge import over_time
+from verifier.judge.elements_left_out import elements_left_out
 from verifier.judge.evidence import FEWEST_ELEMENTS, Cause, GradientEvidence, close
 from verifier.judge.in_part import in_part
+from verifier.judge.low_rank import low_rank
 from verifier.judge.misplaced import misplaced
 from verifier.judge.narrowing import rounded, rounded_to
 from verifier.judge.on_a_grid import on_a_grid
@@ -31,7 +33,6 @@ CONSEQUENCES = (
     "replicas_diverged",
 )
 WASTE = ("reduced_too_much", "reduced_twice")  # the first is never why a number is wrong
-MOST_RANKS_TRIED = 6  # 2^W sums are tried
 ROUNDINGS = 16  # of the largest element
 SEEN_ONLY = 0.5  # the confidence in a consequence: that it is there is certain, that it is the reason is not
 
@@ -219,32 +220,6 @@ def _imaginary_part_lost(e: GradientEvidence) -> Cause | None:
     )
 
 
-def _sparsified(e: GradientEvidence) -> Cause | None:
-    """Element by element the shares of some ranks, not the same ranks everywhere: the largest, or random, were sent."""
-    if not e.agreed or not 2 <= e.world_size <= MOST_RANKS_TRIED or len(e.local) < e.world_size:
-        return None
-    if any(gradient.shape != e.observed.shape for gradient in e.local.values()):
-        return None
-    scale = 1e-6 * max(float(np.abs(gradient).max(initial=0.0)) for gradient in e.local.values())
-    fits = np.zeros(e.observed.shape, bool)
-    for size in range(e.world_size + 1):
-        for group in combinations(range(e.world_size), size):
-            total = np.sum([np.zeros_like(e.expected), *(e.local[rank] for rank in group)], axis=0)
-            same = np.abs(e.observed * e.world_size - total) <= scale
-            if same.all():
-                return None  # the same ranks everywhere: that is another mistake
-            fits |= same
-    if not fits.all() or e.observed.size < FEWEST_ELEMENTS:
-        return None
-    return Cause(
-        "elements_left_out",
-        0.8,
-        "every element is a sum of some ranks' shares divided by the number of ranks, and not of the same ranks "
-        "everywhere: ranks sent a part of their elements only",
-        "send all elements, or keep what was not sent and declare the loss",
-    )
-
-
 def _mixed_with(e: GradientEvidence) -> str | None:
     """Ranks without a gradient of this parameter have sent that of another one: collectives were matched by turn."""
     mine = {rank: gradient for rank, gradient in e.local.items() if gradient.any()}
@@ -313,8 +288,9 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     unequal_shares,
     over_time.unequal_micro_batches,
     in_part,
-    _sparsified,
+    elements_left_out,
     on_a_grid,
+    low_rank,
     _not_finite,
     passed_by,
 )

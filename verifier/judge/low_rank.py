@@ -1,0 +1,38 @@
+"""Was a matrix of gradients sent as the product of two thin ones? Then it has a low rank, and the right one has not.
+
+Special here: what one rank alone computed from few samples has a low rank as well, so this comes after the patterns
+that know the ranks' own gradients. Vogels et al., "PowerSGD" (2019): the first dimension against all others.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verifier.judge.evidence import Cause, GradientEvidence
+
+LOW, HIGH = 2, 4  # ranks that are one, and that are none
+ROUNDINGS = 1e-5  # of the largest singular value; in float32, where a product is rounded
+
+
+def low_rank(e: GradientEvidence) -> Cause | None:
+    if e.observed.ndim < 2 or e.observed.shape != e.expected.shape or e.observed.dtype.kind != "f":
+        return None
+    observed, expected = (gradient.reshape(len(gradient), -1) for gradient in (e.observed, e.expected))
+    if min(expected.shape) < HIGH or not (np.isfinite(observed).all() and observed.any()):
+        return None
+    found, wanted = _rank(observed), _rank(expected)
+    if found > LOW or wanted < HIGH:
+        return None
+    return Cause(
+        "low_rank",
+        0.8,
+        f"as a matrix of {' x '.join(map(str, observed.shape))} it has rank {found}, and the right one {wanted}: what "
+        "was sent are thin factors of it",
+        "send the whole gradient; or keep what is lost, add it in the next step, and declare the loss: "
+        "Contract(lossy=...)",
+    )
+
+
+def _rank(matrix: np.ndarray) -> int:
+    sizes = np.linalg.svd(matrix.astype(np.float64), compute_uv=False)
+    return int((sizes > ROUNDINGS * sizes[0]).sum())
