@@ -31,6 +31,7 @@ OTHER_NAMES = (
 
 
 VERBS = {"finish", "finalize", "wait", "complete", "drain"}
+ALONE = {"finish", "wait", "drain"}  # and not finalize(), which may be for the end of all training
 OBJECTS = {  # what may be finished; with any other word, as in 'finish_training', it may be anything
     "all", "allreduce", "allreduces", "backward", "bucket", "buckets", "collective", "collectives", "comm",
     "comms", "communication", "communications", "for", "grad", "gradient", "gradients", "grads", "handle",
@@ -75,7 +76,7 @@ def _guessed(wrapped: Any) -> str | None:
 
 def _is_such_a_name(name: str, *, alone: bool) -> bool:
     verb, *objects = name.split("_")
-    return verb in VERBS and (alone or bool(objects)) and OBJECTS.issuperset(objects)
+    return (verb in VERBS if objects else alone and verb in ALONE) and OBJECTS.issuperset(objects)
 
 
 DRIVER = FinishDriver

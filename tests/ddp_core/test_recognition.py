@@ -231,10 +231,15 @@ def test_a_name_of_finishing_that_is_guessed(name):
     assert recognise(with_methods(name)).style == "finish"
 
 
-@pytest.mark.parametrize("name", ["finish", "wait", "finalize"])
+@pytest.mark.parametrize("name", ["finish", "wait", "drain"])
 def test_a_verb_alone_is_enough_only_for_what_cannot_be_called(name):
     assert recognise(with_methods(name)).style == "finish"
     assert recognise(with_methods(name, base=nn.Module)).style == "native"
+
+
+def test_what_may_be_for_the_end_of_all_training_is_not_called_in_each_step():
+    with pytest.raises(NotDrivable, match="which cannot be called on inputs"):
+        recognise(with_methods("finalize"))
 
 
 @pytest.mark.parametrize(
