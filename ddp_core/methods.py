@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-_SOUNDS_LIKE_A_LOOPS = re.compile("sync|reduce|average|grad|backward|finish|wait|flush")
+_SOUNDS_LIKE_A_LOOPS = re.compile("sync|reduce|average|grad|backward|finish|finali[sz]e|wait|flush|drain")
 _NO_PART_OF_A_STEP = re.compile("^(_|get_|set_|has_|is_|register_|no_sync|zero_grad|clip_|join)|hook|broadcast")
 
 

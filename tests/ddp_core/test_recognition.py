@@ -238,7 +238,7 @@ def test_a_verb_alone_is_enough_only_for_what_cannot_be_called(name):
 
 
 def test_what_may_be_for_the_end_of_all_training_is_not_called_in_each_step():
-    with pytest.raises(NotDrivable, match="which cannot be called on inputs"):
+    with pytest.raises(NotDrivable, match=r"what it has is finalize\(\)"):
         recognise(with_methods("finalize"))
 
 
