@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch.nn.parallel import DistributedDataParallel
 
 TRIPS = {"LS201"}
-CAUSE = None
+CAUSE = "model_not_called"
 
 
 class CallsForward(DistributedDataParallel):

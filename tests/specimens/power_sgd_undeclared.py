@@ -9,7 +9,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power_s
 from torch.nn.parallel import DistributedDataParallel
 
 TRIPS = {"LS201", "LS502"}
-CAUSE = None
+CAUSE = "low_rank"
 
 
 def wrap(model):

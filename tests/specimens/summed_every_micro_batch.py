@@ -13,7 +13,7 @@ from torch import nn
 from ddp_core import Contract
 
 TRIPS = {"LS201"}
-CAUSE = None
+CAUSE = "unequal_micro_batches"
 CONTRACT = Contract(disclaims={"sparse_gradients"})
 
 
