@@ -50,6 +50,9 @@ def test_a_part_that_was_not_reduced(places, divisor, confidence, said):
     assert alike is None or alike.name == "elements_left_out"  # on every rank: what one of them has sent
     observed[4] += 1
     assert diagnose(evidence(observed, right, world_size=3, local=local)) is None
+    alone = np.where(np.isin(np.arange(12), places), local[1], 0.0)  # where nothing but zeros is right
+    found = diagnose(evidence(alone, alone / 3, world_size=3, local={0: 0 * alone, 1: alone * 0.5, 2: alone * 0.5}))
+    assert found is None or found.name != "reduced_in_part"
 
 
 def test_micro_batches_that_do_not_count_alike():
