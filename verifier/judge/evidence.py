@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 FEWEST_ELEMENTS = 8  # that a pattern has to fit: fewer may by chance
+ROUNDINGS = {"float32": 1e-5, "complex64": 1e-5, "float16": 1e-2}  # by dtype, of the largest element
+FINEST = 1e-9  # and in float64
 CONDITION = 1e3  # the most by which columns of one length that are fitted to may come near to being multiples
 
 
@@ -55,6 +57,6 @@ def close(a: np.ndarray, b: np.ndarray) -> bool:
     """Equal but for rounding in the dtype in which ``a`` was computed. Two tensors of zeros are not evidence."""
     if a.shape != b.shape or not b.any():
         return False
-    relative = {"float32": 1e-5, "complex64": 1e-5, "float16": 1e-2}.get(str(a.dtype), 1e-9)
+    relative = ROUNDINGS.get(str(a.dtype), FINEST)
     scale = float(np.abs(b).max())
     return bool(np.all(np.isfinite(a)) and np.all(np.abs(a - b) <= relative * scale))

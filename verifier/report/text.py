@@ -138,14 +138,15 @@ def _left_out(report: Report) -> list[RenderableType]:
 
 def _refused(report: Report) -> list[RenderableType]:
     told = [(scenario.name, scenario.refused) for scenario in report.scenarios if scenario.refused is not None]
-    return [Text(f"\n{names}: refused, as it may: {message}") for message, names in _folded(told, but_for=r"\d+")]
+    return [Text(f"\n{names}: refused, as it may: {message}") for message, names in _folded(told, but_for=r"\b\d+\b")]
 
 
-def _folded(told: Iterable[tuple[str, str]], *, but_for: str = "(?!)") -> Iterator[tuple[str, str]]:
+def _folded(told: Iterable[tuple[str, str]], *, but_for: str | None = None) -> Iterator[tuple[str, str]]:
     """(message, names of the scenarios that say it), each message once: the first of those alike ``but_for`` that."""
     by_message: dict[str, tuple[str, list[str]]] = {}
     for name, message in told:
-        by_message.setdefault(re.sub(but_for, "", message), (message, []))[1].append(name)
+        alike = message if but_for is None else re.sub(but_for, "", message)
+        by_message.setdefault(alike, (message, []))[1].append(name)
     return ((message, ", ".join(names)) for message, names in by_message.values())
 
 
