@@ -30,29 +30,38 @@ def texts(ref: StrategyRef) -> Iterator[bytes]:
 def with_what_it_imports(path: Path) -> Iterator[bytes]:
     """The text of ``path``, and of what it and those import by names of files or packages in its folder."""
     waiting, seen = [path], {path}
-    while waiting and len(seen) <= MOST_FILES:
-        with suppress(OSError):
-            yield (text := waiting.pop(0).read_bytes())
-            found = [file for name in imported_in(text) for file in _files_of(path.parent, name)]
-            waiting += (new := [file for file in dict.fromkeys(found) if file not in seen])
-            seen.update(new)
+    for _ in range(MOST_FILES):
+        if not waiting:
+            return
+        file = waiting.pop(0)
+        try:
+            text = file.read_bytes()
+        except OSError:
+            continue
+        yield text
+        folders = {0: path.parent, **dict(enumerate(file.parents, 1))}
+        found = [one for level, name in imported_in(text) if level in folders for one in _files(folders[level], name)]
+        waiting += [one for one in dict.fromkeys(found) if one not in seen]
+        seen.update(found)
 
 
 @lru_cache(maxsize=MOST_FILES)  # each situation asks anew
-def imported_in(text: bytes) -> tuple[str, ...]:
-    """The modules that are imported anywhere in ``text``; of ``from a import b``, ``a`` and ``a.b``."""
-    names: list[str] = []
+def imported_in(text: bytes) -> tuple[tuple[int, str], ...]:
+    """The modules that are imported anywhere in ``text``, behind the number of dots before them; of ``from a import
+    b``, ``a`` and ``a.b``.
+    """
+    names: list[tuple[int, str]] = []
     with suppress(SyntaxError, ValueError, RecursionError):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
-                names += [alias.name for alias in node.names]
+                names += [(0, alias.name) for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
                 of = node.module or ""
-                names += [of, *(f"{of}.{alias.name}".strip(".") for alias in node.names)]
-    return tuple(filter(None, names))
+                names += [(node.level, name) for name in (of, *(f"{of}.{alias.name}" for alias in node.names))]
+    return tuple((level, name.strip(".")) for level, name in names if name.strip("."))
 
 
-def _files_of(folder: Path, name: str) -> Iterator[Path]:
+def _files(folder: Path, name: str) -> Iterator[Path]:
     place = folder.joinpath(*name.split("."))
     yield from (file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file())
 

@@ -52,14 +52,21 @@ def test_a_strategy_without_a_text_at_hand():
 
 def test_what_a_file_imports_from_beside_it_is_read_with_it(tmp_path):
     (tmp_path / "package").mkdir()
+    others = "".join(f"import other{number}\n" for number in range(20))
     texts = {
-        "mine.py": "from package import inner as wrap\nimport other, torch\n",
         "package/__init__.py": "",
-        "package/inner.py": "from . import mine\nHALF = 'fp16'",
-        "other.py": "import mine\ndef broken(:",
+        "package/inner.py": "from .deeper import x\nfrom .. import beyond",
+        "package/deeper.py": "HALF = 'fp16'",
+        "deeper.py": "",
+        "broken.py": "def broken(:",
+        **{f"other{number}.py": "" for number in range(20)},
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
+    (tmp_path / "mine.py").write_text("from package import inner as wrap\nimport broken, mine, torch\n")
     assert says_float16(parse_strategy(str(tmp_path / "mine.py")))
-    (tmp_path / "package/inner.py").write_text("")
+    (tmp_path / "package/deeper.py").write_text("")
     assert not says_float16(parse_strategy(str(tmp_path / "mine.py")))
+    (tmp_path / "other3.py").write_text("fp16 = True")
+    (tmp_path / "mine.py").write_text(f"{others}def wrap(model): return model")
+    assert says_float16(parse_strategy(str(tmp_path / "mine.py"))), "of many files the first are read"
