@@ -32,11 +32,10 @@ OTHER_NAMES = (
 
 VERBS = {"finish", "finalize", "wait", "complete", "drain"}
 ALONE = {"finish", "wait", "drain"}  # and not finalize(), which may be for the end of all training
-OBJECTS = {  # what may be finished; with any other word, as in 'finish_training', it may be anything
-    "all", "allreduce", "allreduces", "backward", "bucket", "buckets", "collective", "collectives", "comm",
-    "comms", "communication", "communications", "for", "grad", "gradient", "gradients", "grads", "handle",
-    "handles", "of", "on", "op", "ops", "outstanding", "pending", "queue", "reduce", "reduction", "reductions",
-    "request", "requests", "sync", "synchronization", "the", "work", "works",
+OBJECTS = {  # what may be finished, one or several; with any other word, as in 'finish_training', it may be anything
+    "all", "allreduce", "backward", "bucket", "collective", "comm", "communication", "for", "grad", "gradient",
+    "handle", "of", "on", "op", "outstanding", "pending", "queue", "reduce", "reduction", "request", "sync",
+    "synchronization", "the", "work",
 }  # fmt: skip
 OF_OTHER_STYLES = ("step", "wrap_optimizer", "reshard", "broadcast_parameters")
 
@@ -76,7 +75,9 @@ def _guessed(wrapped: Any) -> str | None:
 
 def _is_such_a_name(name: str, *, alone: bool) -> bool:
     verb, *objects = name.split("_")
-    return (verb in VERBS if objects else alone and verb in ALONE) and OBJECTS.issuperset(objects)
+    if not objects:
+        return alone and verb in ALONE
+    return verb in VERBS and OBJECTS.issuperset(word.removesuffix("s") for word in objects)
 
 
 DRIVER = FinishDriver

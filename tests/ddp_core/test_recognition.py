@@ -225,7 +225,10 @@ def with_methods(*names, base=object):
     return type("Waiting", (base,), {name: lambda self: None for name in names})()
 
 
-@pytest.mark.parametrize("name", ["wait_all_communications", "wait_on_queue", "finish_reduction", "finalize_grad_sync"])
+@pytest.mark.parametrize(
+    "name",
+    ["wait_all_communications", "wait_on_queue", "finish_reduction", "finalize_grad_sync", "wait_for_all_reduces"],
+)
 def test_a_name_of_finishing_that_is_guessed(name):
     assert recognise(with_methods(name, base=nn.Module)).style == "finish"
     assert recognise(with_methods(name)).style == "finish"

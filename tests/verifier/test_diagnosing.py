@@ -55,6 +55,20 @@ def test_a_part_that_was_not_reduced(places, divisor, confidence, said):
     assert found is None or found.name != "reduced_in_part"
 
 
+def test_a_gradient_that_was_cleared():
+    generator = np.random.default_rng(0)
+    local = {rank: generator.normal(size=12) for rank in range(3)}
+    right, zeros = sum(local.values()) / 3, np.zeros(12)
+    found = diagnose(evidence(zeros, right, world_size=3, local=local))
+    assert (found.name, found.confidence) == ("gradient_cleared", 0.8)
+    assert "0 on rank 1, and not so on all ranks" in found.explanation
+    assert "0 on every rank:" in diagnose(evidence(zeros, right, world_size=3, local=local, agreed=True)).explanation
+    assert diagnose(evidence(zeros, right, world_size=3)).confidence < 0.8  # nothing is known of what there was
+    assert diagnose(evidence(np.where(np.arange(12) == 5, 1.0, 0.0), right, world_size=3, local=local)) is None
+    without = local | {2: zeros}  # it may be what that rank had
+    assert diagnose(evidence(zeros, sum(without.values()) / 3, world_size=3, local=without)) is None
+
+
 def test_micro_batches_that_do_not_count_alike():
     generator = np.random.default_rng(0)
     first, last = ({rank: generator.normal(size=12) for rank in range(2)} for _ in range(2))
@@ -79,7 +93,7 @@ def test_signs_and_small_whole_numbers():
     by_rank = sum(np.sign(gradient) * np.abs(gradient).mean() for gradient in local.values()) / 3
     found = diagnose(evidence(np.tile(by_rank, 2), np.append(right, right * 1.25), world_size=3))
     assert "have no more than 4 sizes but zero, and the right gradient's have 80" in found.explanation
-    for observed in (right * 1.5 + signs / 1e3, signs[:15], np.zeros(40), np.ones(40)):
+    for observed in (right * 1.5 + signs / 1e3, signs[:15], np.ones(40)):
         assert diagnose(evidence(observed, right[: len(observed)], world_size=3)) is None
     whole = np.round(right * 8)  # where the right gradient's are multiples, too, it tells nothing
     assert diagnose(evidence(whole + np.arange(40) % 2, whole)) is None
@@ -96,6 +110,11 @@ def test_thin_factors_of_a_matrix():
         assert "as a matrix of 6 x 8 it has rank 1, and the right one 6" in found.explanation
     assert diagnose(evidence(first + 1e-2 * generator.normal(size=right.shape), right)) is None
     assert diagnose(evidence(first[:3], right[:3])) is None  # too small to be of a high rank
+    large = generator.normal(size=(50, 300))
+    thin = (large[:, :2] @ large[:2, :]).astype(np.float32)
+    assert "it has rank 2, and the right one 32 or more" in diagnose(evidence(thin, large)).explanation
+    thin[40, 250] += 1
+    assert diagnose(evidence(thin, large)) is None
 
 
 def test_elements_of_some_ranks_only():

@@ -57,6 +57,25 @@ class Loop(Driver):
         return Signs([*parameters], lr=lr)
 """
 
+# Signs again, and who had no gradient brings zeros; with FACTOR 2 it does not step by what the others have brought.
+SIGN_OF_ALL_IN_STEP = """
+CONTRACT = Contract(optimizer="own", sync_buffers=False, broadcasts_at_start=False, disclaims={"sparse_gradients"})
+class Signs(torch.optim.SGD):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for parameter in [p for group in self.param_groups for p in group["params"]]:
+            mine, used = parameter.grad, torch.tensor(float(parameter.grad is not None))
+            dist.all_reduce(used)
+            if used:
+                whole = average((torch.zeros_like(parameter) if mine is None else mine).contiguous())
+                parameter.grad = whole.sign() if FACTOR == 1 or mine is not None else None
+        return super().step(closure)
+class Loop(Driver):
+    can_clip = False
+    def make_optimizer(self, cls, parameters, lr=0.01, **options):
+        return Signs([*parameters], lr=lr)
+"""
+
 # As a DiLoCo strategy has it: rank 0 alone holds an outer optimizer, over a copy, and before the one that steps.
 ONE_RANK_HAS_TWO = """
 class Strategy:
@@ -118,6 +137,19 @@ def test_a_gradient_that_is_reduced_and_made_a_step_of_inside(verdicts):
     told = verdicts(SIGN_IN_STEP, "Loop", 1, "LS101", "LS201", "LS202")
     assert told == {"LS101": "pass", "LS201": "unknown", "LS202": "pass"}
     assert verdicts(SIGN_IN_STEP, "Loop", 2, "LS101")["LS101"] == "fail"
+
+
+def test_who_had_no_gradient_steps_by_what_the_others_have_brought(lockstep, tmp_path):
+    def told(factor):
+        path = tmp_path / "mine.py"
+        path.write_text(f"{HEAD}FACTOR = {factor}\n{SIGN_OF_ALL_IN_STEP}")
+        report = lockstep.verify(f"{path}:Loop", world_size=2, checks=("LS101", "LS201"), workloads=("routed",))
+        return {check.code: check for check in report.checks if check.code in ("LS101", "LS201")}
+
+    assert all(check.verdict in ("pass", "unknown") for check in told(1).values())
+    wrong = told(2)
+    assert [check.verdict for check in wrong.values()] == ["fail", "fail"]
+    assert {failure.parameter.split(".")[0] for failure in wrong["LS201"].failures} == {"branches"}  # and not the inlet
 
 
 def test_the_optimizer_that_steps_is_the_same_on_every_rank(verdicts):

@@ -31,6 +31,7 @@ SHARED = {
     "elements_left_out": "LS201",
     "in_a_group": "LS201",
     "in_part": "LS201",
+    "cleared": "LS201",
     "alike_afterwards": "LS201",
     "lost_options": "LS202",
     "updates": "LS202",

@@ -12,6 +12,7 @@ from itertools import combinations
 import numpy as np
 
 from verifier.judge import over_time
+from verifier.judge.cleared import cleared
 from verifier.judge.elements_left_out import elements_left_out
 from verifier.judge.evidence import FEWEST_ELEMENTS, Cause, GradientEvidence, close
 from verifier.judge.in_part import in_part
@@ -287,6 +288,7 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     _rounded,
     unequal_shares,
     over_time.unequal_micro_batches,
+    cleared,
     in_part,
     elements_left_out,
     on_a_grid,

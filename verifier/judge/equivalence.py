@@ -26,6 +26,7 @@ from verifier.judge.arithmetic import (
     own_steps,
 )
 from verifier.judge.comparison import compare
+from verifier.judge.evidence import UNEXPLAINED
 from verifier.judge.expectation import Expected, expect
 from verifier.judge.inquiry import local_gradients, rounded_gradient, wrong_gradient
 from verifier.judge.inside_step import CHANGED_INSIDE, before_its_own_step, weights_tell
@@ -113,7 +114,7 @@ def _unfrozen(recording: Recording, step: int) -> list[str]:
 def _temper(recording: Recording, step: int, failures: list[Failure]) -> None:
     """Where some parameters were averaged and others not, "summed" says what is seen, and no longer why."""
     assert recording.reference is not None
-    if any(failure.cause is None for failure in failures):
+    if any(failure.cause in UNEXPLAINED for failure in failures):
         for failure in failures:
             if failure.cause == "one_ranks_gradient":  # a largest or a median of few elements may be one rank's, too
                 failure.confidence = min(failure.confidence, 0.6)
@@ -211,12 +212,23 @@ def _before_step(recording: Recording, step: int, failures: list[Failure]) -> li
     """``failures``; where a rule of the strategy's own has made of gradients what no pattern knows, and each rank had
     its own before ``step()``, told of those: they may have been reduced in there, and made into a step after that.
     """
-    if all(failure.cause is not None for failure in failures):
+    if not any(failure.cause in UNEXPLAINED for failure in failures):
         return failures
     earlier = [_own_before_step(recording, step, failure) for failure in failures]
-    if not any(own for own, failure in zip(earlier, failures, strict=True) if failure.cause is None):
+    if not any(own for own, failure in zip(earlier, failures, strict=True) if failure.cause in UNEXPLAINED):
         return failures
-    return [own or failure for own, failure in zip(earlier, failures, strict=True)]
+    told = zip(earlier, failures, strict=True)
+    return [own or _had_none(recording, step, failure) or failure for own, failure in told]
+
+
+def _had_none(recording: Recording, step: int, failure: Failure) -> Failure | None:
+    """What is said of a gradient that others have brought, where it was made inside ``step()`` from nothing."""
+    name, rank = failure.parameter or "", failure.rank or 0
+    local, reference = local_gradients(recording, step, name), recording.reference
+    if failure.cause not in UNEXPLAINED or not local or (rank in local and local[rank].any()):
+        return None
+    expected = reference.tensor("gradient", step, name) if reference is not None else None
+    return wrong_presence(recording, rank, step, name, expected)
 
 
 def _own_before_step(recording: Recording, step: int, failure: Failure) -> Failure | None:

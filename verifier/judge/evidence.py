@@ -15,6 +15,8 @@ FEWEST_ELEMENTS = 8  # that a pattern has to fit: fewer may by chance
 ROUNDINGS = {"float32": 1e-5, "complex64": 1e-5, "float16": 1e-2}  # by dtype, of the largest element
 FINEST = 1e-9  # and in float64
 CONDITION = 1e3  # the most by which columns of one length that are fitted to may come near to being multiples
+# No cause, or one that says what numbers look like, and not what of: a rule of its own may have made that.
+UNEXPLAINED = (None, "elements_left_out", "gradient_cleared", "low_rank", "quantised")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """Was a matrix of gradients sent as the product of two thin ones? Then it has a low rank, and the right one has not.
 
 Special here: what one rank alone computed from few samples has a low rank as well, so this comes after the patterns
-that know the ranks' own gradients. Vogels et al., "PowerSGD" (2019): the first dimension against all others.
+that know the ranks' own gradients. Vogels et al., "PowerSGD" (2019): the first dimension against all others. Of large
+matrices it is asked of a product with random numbers, which has the same rank, as far as that can be: Halko et al.,
+"Finding structure with randomness" (2011).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import numpy as np
 from verifier.judge.evidence import Cause, GradientEvidence
 
 LOW, HIGH = 2, 4  # ranks that are one, and that are none
+SKETCH = 32  # rows and columns of what large matrices are brought to
 ROUNDINGS = 1e-5  # of the largest singular value; in float32, where a product is rounded
 
 
@@ -26,13 +29,20 @@ def low_rank(e: GradientEvidence) -> Cause | None:
     return Cause(
         "low_rank",
         0.8,
-        f"as a matrix of {' x '.join(map(str, observed.shape))} it has rank {found}, and the right one {wanted}: what "
-        "was sent are thin factors of it",
+        f"as a matrix of {' x '.join(map(str, observed.shape))} it has rank {found}, and the right one "
+        f"{wanted}{' or more' if wanted == SKETCH else ''}: what was sent are thin factors of it",
         "send the whole gradient; or keep what is lost, add it in the next step, and declare the loss: "
         "Contract(lossy=...)",
     )
 
 
 def _rank(matrix: np.ndarray) -> int:
-    sizes = np.linalg.svd(matrix.astype(np.float64), compute_uv=False)
+    small = _sketched(_sketched(matrix.astype(np.float64)).T)
+    sizes = np.linalg.svd(small, compute_uv=False)
     return int((sizes > ROUNDINGS * sizes[0]).sum())
+
+
+def _sketched(matrix: np.ndarray) -> np.ndarray:
+    """``matrix`` with few columns, sums of all by random weights; the same ones each time."""
+    columns = matrix.shape[1]
+    return matrix @ np.random.default_rng(0).normal(size=(columns, SKETCH)) if columns > SKETCH else matrix

@@ -43,11 +43,24 @@ def compare_gradients(recording: Recording) -> Findings:
         return _without_consequences(recording, found)
     reason = _out_of_sight(recording, found.failures)
     if reason is None:
-        return found
+        return _of_those_that_differ(recording, found)
     seen = found.comparisons - len(found.failures)
     if reason is OUT_OF_SIGHT:
         return Findings(comparisons=seen, not_claimed=reason)
     return Findings(comparisons=seen, blocked=reason)
+
+
+def _of_those_that_differ(recording: Recording, found: Findings) -> Findings:
+    """``found``; where ``step()`` reduces gradients before a rule of its own, without those whose weights it has moved
+    alike: who forgets one parameter in there has not forgotten all.
+    """
+    own = _has_own_rule(recording) and all(_own_gradient(recording, failure) for failure in found.failures)
+    if not own or not all(_reductions_inside_the_step(recording)):
+        return found
+    names = {failure.parameter or "" for failure in found.failures}
+    alike = {name for name in names if _same_weights(recording, name, may_rest=False)}
+    left = [failure for failure in found.failures if failure.parameter not in alike]
+    return replace(found, failures=left) if left else found
 
 
 def _nowhere(recording: Recording, found: Findings) -> bool:
@@ -126,8 +139,13 @@ def _is_sgd_of_its_own(recording: Recording) -> bool:
 def _reduces_inside_the_step(recording: Recording) -> bool:
     """Does every rank reduce, inside the optimizer's first step, at least as many numbers as there are trained ones?"""
     trained = sum(entry["numel"] for entry in recording.ranks[0].notes.get("parameters", []))
+    return all(reduced >= trained > 0 for reduced in _reductions_inside_the_step(recording))
+
+
+def _reductions_inside_the_step(recording: Recording) -> list[int]:
+    """How many numbers each rank has reduced inside the optimizer's first step."""
     first = [[c for c in r.collectives if c.step == 0 and c.phase == "step"] for r in recording.ranks]
-    return all(sum(c.numel for c in issued if c.op in REDUCTIONS) >= trained > 0 for issued in first)
+    return [sum(c.numel for c in issued if c.op in REDUCTIONS) for issued in first]
 
 
 def _is_a_sum(recording: Recording, failure: Failure) -> bool:

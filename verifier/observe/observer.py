@@ -14,6 +14,7 @@ from __future__ import annotations
 import mmap
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -73,6 +74,7 @@ class Observer:
         self.num_calls = 0
         self.num_bytes = 0
         self.num_carried = 0  # bytes, of what a call reads or of what it writes, whichever is more
+        self.num_reduced = Counter[tuple[int, str]]()  # numbers that this rank brought to reductions, by step and phase
         self.overhead_s = 0.0
         self._lock = threading.Lock()  # collectives may be issued from several threads; nobody blocks while holding it
         self._alive: list[ObservedWork] = []  # C++ keeps the C++ half of a Work; Python must keep ours
@@ -182,12 +184,13 @@ class Observer:
 
     def _record(self, call: Call) -> int:
         brought, members = call.brought, self.members(call.group)
-        num_bytes = _num_bytes(brought)
+        num_bytes, numel = _num_bytes(brought), sum(t.numel() for t in brought)
         with self._lock:
             seq = self.num_calls
             self.num_calls += 1
             self.num_bytes += num_bytes
             self.num_carried += max(_num_bytes(call.inputs), _num_bytes(call.outputs))
+            self.num_reduced[self.step, self.phase] += numel * (call.op in REDUCTIONS)
             self.journal.write(
                 "collective",
                 seq=seq,
@@ -199,7 +202,7 @@ class Observer:
                 micro=self.micro,
                 no_sync=self.in_no_sync,
                 dtype=dtype_name(brought[0]) if brought else "none",
-                numel=sum(t.numel() for t in brought),
+                numel=numel,
                 num_bytes=num_bytes,
                 shapes=[list(t.shape) for t in brought[:32]],
                 dense=all(t.layout == torch.strided and t.is_contiguous() for t in brought),

@@ -2,7 +2,7 @@
 
 Special here: a style may say so beforehand (``Driver.can_clip``). Of an optimizer that came out of ``wrap`` with the
 model it is only seen in its first ``step()`` that it reduces there what has been clipped before, each rank by its own
-norm.
+norm: gradients are others then, or as many numbers are reduced as are trained, into a shard of its own perhaps.
 """
 
 from __future__ import annotations
@@ -43,4 +43,7 @@ def was_too_early(subject: Subject) -> bool:
     clipped_by_loop = subject.scenario.clip_norm is not None and subject.driver.own_clip is None
     driver = subject.driver
     brought = driver.optimizer_of_wrap is not None or callable(getattr(driver.wrapped, "wrap_optimizer", None))
-    return clipped_by_loop and brought and ("gradient", 0) in subject.journal.replaced
+    if not (clipped_by_loop and brought):
+        return False
+    trained = sum(parameter.numel() for _, parameter in subject.parameters)
+    return ("gradient", 0) in subject.journal.replaced or subject.observer.num_reduced[0, "step"] >= trained > 0
