@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from types import CodeType
 from typing import Any
 
 from torch import nn
@@ -79,6 +80,30 @@ def is_about_one(method: Callable[..., Any]) -> bool:
         return next(iter(inspect.signature(method).parameters), None) in ONE_OF_MANY
     except (TypeError, ValueError):  # written in C
         return False
+
+
+def leads_to(owner: Any, start: str, name: str) -> bool:
+    """Does ``owner``'s method ``start`` name ``name`` in its code, or another method of its own that does?"""
+    seen, left = set[str](), [start]
+    while left:
+        if (one := left.pop()) in seen:
+            continue
+        seen.add(one)
+        named = {word for code in _codes(owner, one) for word in code.co_names}
+        if name in named:
+            return True
+        left += [word for word in named if callable(getattr(type(owner), word, None))]
+    return False
+
+
+def _codes(owner: Any, name: str) -> Iterator[CodeType]:
+    """The code of every method ``name`` of ``owner``'s classes, but torch's, with the functions that stand in it."""
+    kinds = [kind for kind in type(owner).__mro__ if kind.__module__.split(".")[0] != "torch"]
+    methods = [inspect.unwrap(vars(kind)[name]) for kind in kinds if callable(vars(kind).get(name))]
+    left = [method.__code__ for method in methods if hasattr(method, "__code__")]
+    while left:
+        yield (code := left.pop())
+        left += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
 
 
 class CalledByLoop:

@@ -1,7 +1,8 @@
 """Engine style: the wrapped object replaces the loop's own calls with ``backward(loss)`` and ``step()``.
 
 The style of DeepSpeed and its like. The engine is given the optimizer where it has room for one (an attribute
-``optimizer`` that is None); one that made its own keeps it.
+``optimizer`` that is None); one that made its own keeps it. A ``sync_gradients()``, or a method of a like name, is the
+loop's to call before the step where neither of the two calls it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ import torch
 from torch import nn
 
 from ddp_core.driver import Driver
+from ddp_core.drivers.finish import left_to_loop
 from ddp_core.methods import takes
 
 
 class EngineDriver(Driver):
     style = "engine"
     specificity = 25
+
+    def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
+        super().__init__(wrapped, model)
+        self._synchronize = left_to_loop(self.wrapped)
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
@@ -34,7 +40,13 @@ class EngineDriver(Driver):
         return own
 
     def backward(self, loss: torch.Tensor) -> None:
+        if self._synchronize is not None:
+            self._synchronize.forget()
         self.wrapped.backward(loss)
+
+    def before_step(self) -> None:
+        if self._synchronize is not None:
+            self._synchronize()
 
     def own_zero_grad(self, optimizer: torch.optim.Optimizer) -> Callable[..., Any]:
         own = getattr(self.wrapped, "zero_grad", None)

@@ -15,7 +15,7 @@ from torch import nn
 
 from ddp_core.driver import Driver, runs
 from ddp_core.drivers import explicit
-from ddp_core.methods import CalledByLoop, backward_through, first_of
+from ddp_core.methods import CalledByLoop, backward_through, first_of, leads_to
 
 NAME = "finish_gradient_synchronization"
 OTHER_NAMES = (
@@ -58,6 +58,16 @@ class FinishDriver(Driver):
 
     def before_step(self) -> None:
         self._finish()
+
+
+def left_to_loop(wrapped: Any, name: str | None = None) -> CalledByLoop | None:
+    """What finishes or synchronises gradients, by ``name``, or by the names that are known, where neither ``step`` nor
+    ``backward`` calls it: for who has one of those as well.
+    """
+    name = name or first_of(wrapped, (NAME, *OTHER_NAMES, explicit.NAME, *explicit.OTHER_NAMES))
+    if name is None or any(leads_to(wrapped, method, name) for method in ("step", "backward")):
+        return None
+    return CalledByLoop(wrapped, name)
 
 
 def _method_of(wrapped: Any) -> str | None:

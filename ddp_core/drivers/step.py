@@ -2,8 +2,8 @@
 
 An engine whose backward is the loss's own. The optimizer inside is what tells it from wrappers whose ``step()`` counts,
 or averages weights now and then: those are not called, for nobody knows when they want to be. What stands beside the
-model, and has ``zero_grad()`` as well, is an optimizer, of whatever class; its ``sync_gradients()``, if it has one of
-that or a like name, is called before it steps.
+model, and has ``zero_grad()`` as well, is an optimizer, of whatever class. A ``sync_gradients()``, or a method of a
+like name, is called before the step, unless that calls it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from torch import nn
 
 from ddp_core.drivers import explicit
 from ddp_core.drivers.engine import EngineDriver
-from ddp_core.methods import CalledByLoop, takes
+from ddp_core.drivers.finish import left_to_loop
+from ddp_core.methods import takes
 
 
 class StepDriver(EngineDriver):
     style = "step"
-    specificity = 6
+    specificity = 21  # more than *explicit* and *finish*: what has both has both called
 
     def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
         super().__init__(wrapped, model)
-        name = explicit.method_of(self.wrapped) if _synchronizes(self.wrapped) else None
-        self._synchronize = None if name is None else CalledByLoop(self.wrapped, name)
+        if self._synchronize is None and _synchronizes(self.wrapped):
+            self._synchronize = left_to_loop(self.wrapped, explicit.method_of(self.wrapped))
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
@@ -39,11 +40,13 @@ class StepDriver(EngineDriver):
         return super().make_optimizer(cls, parameters, **options) if held is None else held
 
     def backward(self, loss: torch.Tensor) -> None:
+        if self._synchronize is not None:
+            self._synchronize.forget()
         loss.backward()
 
-    def before_step(self) -> None:
-        if self._synchronize is not None:
-            self._synchronize()
+    @property
+    def can_clip(self) -> bool:
+        return self._synchronize is not None or super().can_clip
 
 
 def _synchronizes(wrapped: Any) -> bool:

@@ -1,7 +1,8 @@
 """Step-with style: a wrapper whose ``step(optimizer)`` the loop calls in the place of ``optimizer.step()``.
 
 The wrapper reduces gradients there, and steps the optimizer that it is handed. Nothing can be clipped before that, but
-by a ``clip_grad_norm_()`` of its own.
+by a ``clip_grad_norm_()`` of its own. A ``sync_gradients()``, or a method of a like name, that it does not call there
+is the loop's to call before.
 """
 
 from __future__ import annotations
@@ -10,14 +11,20 @@ import inspect
 from typing import Any
 
 import torch
+from torch import nn
 
 from ddp_core.driver import Driver
+from ddp_core.drivers.finish import left_to_loop
 from ddp_core.methods import backward_through, takes
 
 
 class StepWithDriver(Driver):
     style = "step_with"
-    specificity = 7  # more than *backward*: what has both is of this style, and has both called
+    specificity = 22  # more than *backward*, *explicit* and *finish*: what has both has both called
+
+    def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
+        super().__init__(wrapped, model)
+        self._synchronize = left_to_loop(self.wrapped)
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
@@ -27,7 +34,13 @@ class StepWithDriver(Driver):
         return next(iter(inspect.signature(step).parameters)) in ("optimizer", "optim", "opt")
 
     def backward(self, loss: torch.Tensor) -> None:
+        if self._synchronize is not None:
+            self._synchronize.forget()
         backward_through(self.wrapped, loss)
+
+    def before_step(self) -> None:
+        if self._synchronize is not None:
+            self._synchronize()
 
     @property
     def can_clip(self) -> bool:

@@ -141,6 +141,70 @@ def test_what_synchronises_and_steps_beside_a_model_is_asked_for_both():
     assert beside.calls == ["zero_grad", "sync_gradients", "step"]
 
 
+class Both(nn.Module):
+    """Synchronises in one method and steps in another, both of which are for a loop."""
+
+    def __init__(self, optimizer=None):
+        super().__init__()
+        self.calls, self.own = [], optimizer
+
+    def sync_gradients(self):
+        self.calls.append("sync_gradients")
+
+
+class StepsWith(Both):
+    def step(self, optimizer):
+        self.calls.append("step")
+
+
+class StepsItself(Both):
+    def step(self):
+        self.calls.append("step")
+
+
+class EngineThatWaits(StepsItself):
+    def backward(self, loss):
+        self.calls.append("backward")
+
+
+class CallsItInTheStep(StepsWith):
+    def step(self, optimizer):
+        self._reduce()
+        super().step(optimizer)
+
+    def _reduce(self):
+        for _ in range(1):
+            [reduce() for reduce in (self.sync_gradients,)]
+
+
+class CallsItInTheBackward(EngineThatWaits):
+    def backward(self, loss):
+        (lambda: self.sync_gradients())()
+
+
+@pytest.mark.parametrize(
+    ("kind", "holds_one", "style", "calls"),
+    [
+        (StepsWith, False, "step_with", ["sync_gradients", "step"]),
+        (StepsItself, True, "step", ["sync_gradients", "step"]),
+        (StepsItself, False, "explicit", ["sync_gradients"]),  # what it does in step() is not known
+        (EngineThatWaits, False, "engine", ["backward", "sync_gradients", "step"]),
+        (CallsItInTheStep, False, "step_with", ["sync_gradients", "step"]),
+        (CallsItInTheBackward, False, "engine", ["sync_gradients", "step"]),
+    ],
+)
+def test_what_synchronises_in_one_method_and_steps_in_another_has_both_called(kind, holds_one, style, calls):
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    wrapped = kind(optimizer if holds_one else None)
+    driver = recognise(wrapped)(wrapped, model)
+    assert driver.style == style
+    driver.backward(model(torch.ones(1, 1)).sum())
+    driver.before_step()
+    driver.step(optimizer)
+    assert wrapped.calls == calls
+
+
 class HookedReducer:
     def reduce_grad(self, grad):
         raise NotImplementedError

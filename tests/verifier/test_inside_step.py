@@ -1,4 +1,4 @@
-"""An optimizer that reduces gradients inside ``step()``, into a shard of its own: nothing for a loop to clip before it."""
+"""An optimizer that reduces gradients inside ``step()``, into a shard of its own: a loop has nothing to clip before."""
 
 from __future__ import annotations
 
