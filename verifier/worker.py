@@ -92,7 +92,7 @@ class Subject:
         self.journal.note("rng_end", states())
         self.journal.note("drawn", noise.told())
         if self.tags is not None:
-            self.journal.note("tags_fired", self.tags.num_fired > 0)
+            self.journal.note("tags_fired", sorted(self.tags.fired))
             self.journal.note("arrived", self.tags.arrived)
         if self.arrived is not None:
             self.journal.note("arrived", self.arrived)

@@ -72,3 +72,38 @@ def test_tags_alone_say_nothing_of_it(lockstep, tmp_path):
     report = lockstep.verify(f"{path}:wrap", workloads=["branches"], world_size=2)
     (found,) = [check for check in report.checks if check.code == "LS201"]
     assert {failure.scenario for failure in found.failures} == {"branches_unmarked"}  # where gradients have no tags
+
+
+# fully_shard puts others in the place of the parameters that it shards, and leaves those that it is to ignore.
+IN_PART = """
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from ddp_core import Contract
+
+CONTRACT = Contract(sync_buffers=False, sharded=True, disclaims={"unused_parameters", "accumulation", "branch_order"})
+
+def mean(parameter):
+    parameter.grad /= dist.get_world_size()
+    dist.all_reduce(parameter.grad)
+
+def wrap(model):
+    for tensor in model.state_dict().values():
+        dist.broadcast(tensor, 0)
+    left = [p for p in model.parameters() if p.dim() < 2]
+    for parameter in left if RIGHT else left[1:]:
+        parameter.register_post_accumulate_grad_hook(mean)
+    fully_shard(model, ignored_params={*left})
+    return model
+"""
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_where_some_parameters_are_others_than_were_tagged(lockstep, tmp_path, right):
+    path = tmp_path / "mine.py"
+    path.write_text(f"RIGHT = {right}\n{IN_PART}")
+    report = lockstep.verify(f"{path}:wrap", world_size=2, workloads=["exact", "branches"], profile="standard")
+    assert report.verdict == ("pass" if right else "fail")
+    if not right:
+        assert {f.parameter for check in report.checks for f in check.failures if f.scenario == "plain"} == {
+            "inlet.bias"
+        }

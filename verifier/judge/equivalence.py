@@ -30,7 +30,7 @@ from verifier.judge.evidence import UNEXPLAINED
 from verifier.judge.expectation import Expected, expect
 from verifier.judge.inquiry import local_gradients, rounded_gradient, wrong_gradient
 from verifier.judge.inside_step import CHANGED_INSIDE, before_its_own_step, weights_tell
-from verifier.judge.late_tags import tagged_too_late
+from verifier.judge.late_tags import not_reached, tagged_too_late
 from verifier.judge.narrowing import came_in
 from verifier.judge.norms import is_right
 from verifier.judge.presence import trained_though_frozen, wrong_presence
@@ -52,9 +52,7 @@ def blocked_reference(recording: Recording) -> str | None:
 
 def not_comparable(recording: Recording) -> str | None:
     """Why gradients cannot be compared with the single process's; None: they can."""
-    if recording.scenario.tagged and not all(r.notes.get("tags_fired", True) for r in recording.ranks):
-        return "the strategy trains copies of the parameters, which tags do not reach"
-    if reason := tagged_too_late(recording):
+    if reason := not_reached(recording) or tagged_too_late(recording):
         return reason
     if contract_of(recording).get("average") == "sum" and recording.scenario.clip_norm is not None:
         return "the strategy declares average='sum', and what is clipped is then another norm"

@@ -193,13 +193,14 @@ class Tags:
     """
 
     def __init__(self, book: TagBook, rank: int | None) -> None:
-        self.book, self.rank, self.num_fired, self.scale = book, rank, 0, 1.0
+        self.book, self.rank, self.scale = book, rank, 1.0
+        self.fired = set[str]()  # names
         self.arrived: dict[str, str] = {}  # digests of what came last and was replaced, where it was not zero
 
     def attach(self, name: str, parameter: nn.Parameter) -> None:
         @uncompiled
         def replace(gradient: torch.Tensor) -> torch.Tensor:
-            self.num_fired += 1
+            self.fired.add(name)
             if self.rank is not None and type(gradient) is torch.Tensor and gradient.any():
                 self.arrived[name] = digest(gradient)
             flat = self.book.mean(name) if self.rank is None else self.book.gradient(name, self.rank)
