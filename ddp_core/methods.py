@@ -16,7 +16,9 @@ from typing import Any
 
 from torch import nn
 
-_SOUNDS_LIKE_A_LOOPS = re.compile("sync|reduce|average|grad|backward|finish|finali[sz]e|wait|flush|drain")
+_SOUNDS_LIKE_A_LOOPS = re.compile(
+    "sync|reduce|average|grad|backward|finish|finali[sz]e|wait|flush|drain|^(train|training|fit|run)_(step|batch)$"
+)
 _NO_PART_OF_A_STEP = re.compile("^(_|get_|set_|has_|is_|register_|no_sync|zero_grad|clip_|join)|hook|broadcast")
 
 

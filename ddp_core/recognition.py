@@ -7,6 +7,7 @@ an object may stand beside a model that runs bare; and a function may return not
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -84,7 +85,17 @@ def recognise(wrapped: Any, *, left_marks: bool = False) -> type[Driver]:
 def _of_its_own(wrapped: Any) -> str:
     """What a ``Driver`` might call: methods of ``wrapped`` that sound as if a loop had to."""
     found = that_a_loop_may_call(wrapped)
-    return f"; what it has is {', '.join(f'{name}()' for name in found)}" if found else ""
+    return f"; what it has is {', '.join(_called(wrapped, name) for name in found)}" if found else ""
+
+
+def _called(owner: Any, name: str) -> str:
+    """``name``, with the arguments that it asks for: one that is known may ask for what no loop has."""
+    try:
+        arguments = inspect.signature(getattr(owner, name)).parameters.values()
+    except (TypeError, ValueError):
+        return f"{name}()"
+    asked = [one.name for one in arguments if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+    return f"{name}({', '.join(asked)})"
 
 
 def marks(model: nn.Module) -> list[Any]:

@@ -20,6 +20,7 @@ from verifier.texts import (
     asks_on_import,
     defines_add_param_group,
     has_an_optimizer,
+    makes_by_shape,
     says_complex,
     says_float16,
     says_group,
@@ -38,6 +39,7 @@ CONCERNS = {  # what a text may show
     "local ranks, or groups that it makes": speaks_of_nodes,
     "complex numbers": says_complex,
     "an optimizer of its own": has_an_optimizer,
+    "tensors that it makes by a shape": makes_by_shape,
     "the process group, asked about on import": asks_on_import,
 }
 THOROUGH_DELAY_MS = 2.0  # its second and third seed meet a network that is late, and overtakes itself

@@ -79,8 +79,15 @@ says_complex = shown(r"complex|view_as_real", any_case=True)
 speaks_of_nodes = shown(
     r"local_rank|local_world|node_rank|group_rank|new_group|new_subgroups|device_mesh", any_case=True
 )
+_by_shape = shown(r"\b(new_)?(zeros|empty)\([^()]*(\.shape\b|\.size\(\))")
+_like, _contiguous = shown(r"\b(zeros|empty)_like\("), shown(r"\bcontiguous\(")
 defines_add_param_group = shown(r"\bdef add_param_group\b")
 has_an_optimizer = shown(r"\bclass\s+\w+\(.*optim|\bdef\s+(wrap_optimizer|make_optimizer|step)\b", any_case=True)
+
+
+def makes_by_shape(ref: StrategyRef) -> bool:
+    """Does the text of ``ref`` make tensors that may lie otherwise in memory than the parameters of that shape?"""
+    return _by_shape(ref) or (_like(ref) and _contiguous(ref))
 
 
 def asks_on_import(ref: StrategyRef) -> bool:

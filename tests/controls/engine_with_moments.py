@@ -39,7 +39,8 @@ class Engine:
         for place, (parameter, number) in enumerate(zip(self.trained, used.tolist(), strict=True)):
             if not number:
                 continue
-            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
+            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            gradient = gradient.contiguous()
             dist.all_reduce(gradient)
             gradient = gradient / dist.get_world_size()
             moment = self.moments.setdefault(place, torch.zeros_like(gradient))

@@ -55,6 +55,17 @@ def test_a_part_that_was_not_reduced(places, divisor, confidence, said):
     assert found is None or found.name != "reduced_in_part"
 
 
+def test_a_gradient_of_another_dtype_than_its_parameter():
+    right = np.random.default_rng(0).normal(size=12)
+    weight, narrow = np.ones(12), right.astype(np.float32)
+    found = diagnose(evidence(narrow, right, weight=weight))
+    assert (found.name, found.confidence) == ("another_dtype", 0.9)
+    assert "the gradient is float32, its parameter float64" in found.explanation
+    for observed, held in ((narrow, weight.astype(np.float32)), (right + 1e-9, weight), (narrow * 1.01, weight)):
+        found = diagnose(evidence(observed, right, weight=held))
+        assert found is None or found.name != "another_dtype"
+
+
 def test_a_gradient_that_was_cleared():
     generator = np.random.default_rng(0)
     local = {rank: generator.normal(size=12) for rank in range(3)}

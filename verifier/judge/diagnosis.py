@@ -18,7 +18,7 @@ from verifier.judge.evidence import FEWEST_ELEMENTS, Cause, GradientEvidence, cl
 from verifier.judge.in_part import in_part
 from verifier.judge.low_rank import low_rank
 from verifier.judge.misplaced import misplaced
-from verifier.judge.narrowing import rounded, rounded_to
+from verifier.judge.narrowing import another_dtype, rounded, rounded_to
 from verifier.judge.on_a_grid import on_a_grid
 from verifier.judge.other_inputs import other_inputs, passed_by
 from verifier.judge.shares import rescaled, unequal_shares
@@ -284,6 +284,7 @@ _PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
     misplaced,
     _imaginary_part_lost,
     rescaled,
+    another_dtype,
     _rounded_otherwise,
     _rounded,
     unequal_shares,

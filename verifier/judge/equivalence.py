@@ -38,6 +38,7 @@ from verifier.judge.rounding import is_rounding
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.verdict import Failure
 
+ONCE = "reduce and divide every parameter once: tied ones, those of the last bucket"
 NOT_SHOWN = (
     "rank {rank} shows no parameter {name}: it was made anew under another name, or is not trained. Bring a "
     "ddp_core.Driver whose named_parameters() gives them under the model's names"
@@ -126,6 +127,10 @@ def _temper(recording: Recording, step: int, failures: list[Failure]) -> None:
     if used <= {failure.parameter for failure in failures}:
         return
     for failure in failures:
+        if failure.cause == "missing_accumulation_average":
+            failure.confidence = min(failure.confidence, 0.6)
+            failure.explanation += "; other parameters are right, so this one may have been added or reduced twice"
+            failure.hint = ONCE
         if failure.cause == "missing_average":
             failure.confidence = min(failure.confidence, 0.8)
             if _ranks_with_gradient(recording, step, failure.parameter or "") == 1:
@@ -136,7 +141,7 @@ def _temper(recording: Recording, step: int, failures: list[Failure]) -> None:
                 failure.hint = "divide by the world size: a rank that did not use a parameter counts as a zero"
                 continue
             failure.explanation += "; other parameters are averaged, so this one may have been reduced more than once"
-            failure.hint = "reduce and divide every parameter once: tied ones, those of the last bucket"
+            failure.hint = ONCE
 
 
 def _ranks_with_gradient(recording: Recording, step: int, name: str) -> int | None:

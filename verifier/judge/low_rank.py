@@ -23,6 +23,8 @@ def low_rank(e: GradientEvidence) -> Cause | None:
     observed, expected = (gradient.reshape(len(gradient), -1) for gradient in (e.observed, e.expected))
     if min(expected.shape) < HIGH or not (np.isfinite(observed).all() and observed.any()):
         return None
+    if (observed == observed[:1]).all():  # one row in the place of all: a sum over the wrong dimension
+        return None
     found, wanted = _rank(observed), _rank(expected)
     if found > LOW or wanted < HIGH:
         return None

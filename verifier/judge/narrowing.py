@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from verifier.judge.evidence import Cause
+from verifier.judge.evidence import Cause, GradientEvidence
 
 # The narrowest comes first: but for its range, a number of bfloat16 is one of float16 as well.
 ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
@@ -40,6 +40,26 @@ def rounded_to(observed: np.ndarray, expected: np.ndarray, local: Mapping[int, n
         if _numbers_of(observed, dtype) or _numbers_of(observed * world_size, dtype):
             return dtype
     return None
+
+
+def another_dtype(e: GradientEvidence) -> Cause | None:
+    """Is the gradient of a narrower dtype than its parameter, and off by no more than that explains?"""
+    if e.weight is None or e.weight.dtype == e.observed.dtype or str(e.observed.dtype) not in ROUNDOFF:
+        return None
+    largest = float(np.abs(e.expected).max(initial=0.0))
+    if e.weight.dtype.kind != "f" or not largest or e.weight.dtype.itemsize < e.observed.dtype.itemsize:
+        return None
+    bound = (e.world_size + 2) * e.num_micro_batches * ROUNDOFF[str(e.observed.dtype)] * largest * FEW_ULPS
+    if not np.abs(e.observed - e.expected).max(initial=0.0) <= bound:
+        return None
+    return Cause(
+        "another_dtype",
+        0.9,
+        f"the gradient is {e.observed.dtype}, its parameter {e.weight.dtype}, and it is off by no more than that: "
+        "it was put into .grad.data, or kept beside it, in another dtype",
+        "copy what was reduced into the gradient that is there (grad.copy_(...)), which keeps its dtype, and add up in "
+        "the wider of the two",
+    )
 
 
 def held_in(after: np.ndarray | None, wanted: np.ndarray | None, step: int, noise: float = 0.0) -> str | None:

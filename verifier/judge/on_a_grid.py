@@ -12,6 +12,7 @@ from verifier.judge.evidence import Cause, GradientEvidence
 
 FEWEST_ELEMENTS = 16  # more than elsewhere: any few numbers are multiples of something
 MOST_LEVELS = 127  # on either side of zero, for each rank that is added up
+FEW_LEVELS = 3  # which exact arithmetic does not come to by itself
 MANY_MORE = 4  # times as many sizes of elements as there are
 NEAR, FAR = 1e-3, 0.05  # of a step, from the next whole multiple
 
@@ -44,9 +45,17 @@ def _multiples(e: GradientEvidence) -> str | None:
     most = int(levels.max().round())
     if most > MOST_LEVELS * e.world_size or _off(levels).max() > NEAR or _off(wanted).max() < FAR:
         return None
+    if most > FEW_LEVELS * e.world_size and _is_on_a_grid(np.abs(e.expected.astype(np.float64))):
+        return None
     return (
         f"every element is a whole multiple of {step:.4g}, {most} times that at most, and the right gradient's are not"
     )
+
+
+def _is_on_a_grid(sizes: np.ndarray) -> bool:
+    """Are these multiples of some step, as in exact arithmetic? There, wrong numbers are multiples of another, too."""
+    step = _step(sizes)
+    return step is not None and _off(sizes / step).max() < NEAR
 
 
 def _few_sizes(e: GradientEvidence) -> str | None:

@@ -17,7 +17,7 @@ from verifier.check import Findings
 from verifier.judge.arithmetic import is_lossy, own_steps
 from verifier.judge.inquiry import local_gradients
 from verifier.judge.updates import compare_weights
-from verifier.lines import STOPPED_AFTER
+from verifier.lines import ON_ALL, STOPPED_AFTER
 from verifier.recording import RankRecording, Recording
 from verifier.verdict import Failure
 
@@ -50,6 +50,10 @@ def compare_overflow(recording: Recording) -> Findings:
     findings.failures += [_partial(recording, rank.rank, name) for name in in_part for rank in recording.ranks]
     if not findings.failures and (name := _never_again(recording)) is not None:
         findings.failures += [_stuck(recording, rank.rank, name) for rank in recording.ranks]
+        return findings
+    if not findings.failures:
+        taken = [name for name in infinite if _taken_from_all(recording, name)]
+        findings.failures += [_not_left_out(recording, rank.rank, name) for name in taken for rank in recording.ranks]
         return findings
     if findings.failures and not _explains(recording, infinite, explained):
         return Findings(blocked="weights are wrong whose gradients were finite, too: see LS201")
@@ -93,6 +97,20 @@ def _never_again(recording: Recording) -> str | None:
     names = [name for name in names if _is_to_move(recording, name)]
     rest = all(_rests(rank, name, last) for name in names for rank in recording.ranks)
     return names[0] if names and rest else None
+
+
+def _taken_from_all(recording: Recording, name: str) -> bool:
+    """Was the step left out when one rank's gradient was infinite, and taken when all ranks' were?
+
+    Between the two a step was taken, so that it is no earlier gradient that comes late.
+    """
+    ends = [[rank.tensor("weight", step, name) for rank in recording.ranks] for step in range(ON_ALL + 1)]
+    if any(end is None or end.values is None for of_ranks in ends for end in of_ranks):
+        return False
+    rested = all(_rests(rank, of) for of in recording.parameter_names for rank in recording.ranks)
+    went_on = not any(_rests(rank, name, 1) for rank in recording.ranks)
+    finite = [bool(np.isfinite(end.values).all()) for end in ends[ON_ALL] if end is not None and end.values is not None]
+    return rested and went_on and not any(finite)
 
 
 def _is_to_move(recording: Recording, name: str) -> bool:
@@ -144,6 +162,24 @@ def _stuck(recording: Recording, rank: int, name: str) -> Failure:
         explanation=f"a gradient was {SPIKED[recording.scenario.spike]} in step 0, which was left out, and so was "
         f"every step after it up to step {last}, though gradients are finite there: no weight moves on any rank",
         hint="clear what was accumulated where a step is left out: main gradients, residuals, a flag that was set",
+    )
+
+
+def _not_left_out(recording: Recording, rank: int, name: str) -> Failure:
+    last, spiked = recording.scenario.world_size - 1, SPIKED[recording.scenario.spike]
+    return Failure(
+        scenario=recording.scenario.name,
+        step=ON_ALL,
+        rank=rank,
+        parameter=name,
+        expected="a step that is left out, as before",
+        observed="a weight that is no number any more",
+        cause="taken_from_all",
+        confidence=0.9,
+        explanation=f"the step was left out when rank {last}'s gradient of {name} alone was {spiked}, and in step "
+        f"{ON_ALL}, where all ranks' were, it was taken",
+        hint="leave out the step where any rank has met what is not finite: a sum of flags greater than 0, or their "
+        "maximum",
     )
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from verifier.journal import digest
+from verifier.lines import ON_ALL
 from verifier.scenario import Scenario
 from verifier.uncompiled import uncompiled
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def overflow(scenario: Scenario, rank: int, model: nn.Module, *, step: Callable[[], int]) -> dict[str, str] | None:
-    """On the last ``rank`` and in the first ``step``, have the gradient of the largest parameter come out as the
-    scenario's spike, infinite or no number; else it is only looked at.
+    """On the last ``rank`` and in the first ``step``, and on all in the third, have the gradient of the largest
+    parameter come out as the scenario's spike, infinite or no number; else it is only looked at.
 
     Returns what will hold, by the parameter's name, the digest of what last arrived and was not zero. None: this is
     another scenario.
@@ -37,7 +38,8 @@ def overflow(scenario: Scenario, rank: int, model: nn.Module, *, step: Callable[
     def replace(gradient: torch.Tensor) -> torch.Tensor:
         if type(gradient) is torch.Tensor and gradient.any():
             arrived[name] = digest(gradient)
-        return torch.full_like(gradient, float(scenario.spike)) if spikes and step() == 0 else gradient
+        spikes_now = (spikes and step() == 0) or step() == ON_ALL
+        return torch.full_like(gradient, float(scenario.spike)) if spikes_now else gradient
 
     largest.register_hook(replace)
     return arrived
