@@ -46,7 +46,7 @@ from verifier.judge.alike_afterwards import told_by_state
 from verifier.judge.autocasting import without_autocast
 from verifier.judge.detached import look_for_input_gradients
 from verifier.judge.in_a_group import compare_in_groups
-from verifier.judge.out_of_sight import compare_gradients
+from verifier.judge.out_of_sight import compare_gradients, whose_weights_are_wrong
 from verifier.judge.returned_norm import wrong_norms
 from verifier.recording import Recording
 
@@ -58,7 +58,7 @@ def gradient_equivalence(recording: Recording) -> Findings:
     if recording.scenario.input_gradients:
         return look_for_input_gradients(recording)
     findings = compare_gradients(recording)
-    findings.failures = told_by_state(recording, findings.failures)
+    findings.failures = whose_weights_are_wrong(recording, told_by_state(recording, findings.failures))
     if recording.scenario.autocast:
         findings.failures = without_autocast(recording) + findings.failures
     if not (findings.failures or findings.blocked or findings.not_claimed):

@@ -43,30 +43,32 @@ def compare_gradients(recording: Recording) -> Findings:
         return _without_consequences(recording, found)
     reason = _out_of_sight(recording, found.failures)
     if reason is None:
-        return _of_those_that_differ(recording, found)
+        return found
     seen = found.comparisons - len(found.failures)
     if reason is OUT_OF_SIGHT:
         return Findings(comparisons=seen, not_claimed=reason)
     return Findings(comparisons=seen, blocked=reason)
 
 
-def _of_those_that_differ(recording: Recording, found: Findings) -> Findings:
-    """``found`` without the gradients of weights that are right for all that, if others are left: who forgets one
-    parameter in a ``step()`` that reduces, or on a server, has not forgotten all. By a rule of its own, weights that
-    such a step has moved alike are right.
+def whose_weights_are_wrong(recording: Recording, failures: list[Failure]) -> list[Failure]:
+    """``failures`` of the first step without those of weights that are right for all that, if others are left: who
+    forgets one parameter in a ``step()`` that reduces, or on a server, has not forgotten all. By a rule of its own,
+    weights that such a step has moved alike are right.
     """
-    own = _has_own_rule(recording) and all(_own_gradient(recording, failure) for failure in found.failures)
-    names = {failure.parameter or "" for failure in found.failures}
+    if not failures or any(failure.step != 0 for failure in failures):
+        return failures
+    own = _has_own_rule(recording) and all(_own_gradient(recording, failure) for failure in failures)
+    names = {failure.parameter or "" for failure in failures}
     if own and all(_reductions_inside_the_step(recording)):
         right = {name for name in names if _same_weights(recording, name, may_rest=False)}
     elif recording.scenario.tagged or not bounds_weights(recording) or not_judged(recording):
-        return found
+        return failures
     else:
         weights = compare_weights(recording, range(1))
         tells = weights.comparisons and not weights.blocked
         right = names - {failure.parameter for failure in weights.failures} if tells else set()
-    left = [failure for failure in found.failures if failure.parameter not in right]
-    return replace(found, failures=left) if left else found
+    left = [f for f in failures if f.parameter not in right or f.cause == "weights_made_alike"]
+    return left or failures
 
 
 def _nowhere(recording: Recording, found: Findings) -> bool:
