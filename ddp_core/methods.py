@@ -11,7 +11,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 from torch import nn
@@ -85,27 +85,39 @@ def is_about_one(method: Callable[..., Any]) -> bool:
 
 
 def leads_to(owner: Any, start: str, name: str) -> bool:
-    """Does ``owner``'s method ``start`` name ``name`` in its code, or another method of its own that does?"""
-    seen, left = set[str](), [start]
+    """Does the code of ``owner``'s method ``start`` name ``name``, or lead to a method of its own, or a function beside
+    its class, that does? What an attribute is bound to counts by its name.
+    """
+    seen, left = set[FunctionType](), [*_methods(owner, start)]
     while left:
-        if (one := left.pop()) in seen:
+        if (function := left.pop()) in seen:
             continue
-        seen.add(one)
-        named = {word for code in _codes(owner, one) for word in code.co_names}
-        if name in named:
-            return True
-        left += [word for word in named if callable(getattr(type(owner), word, None))]
+        seen.add(function)
+        for word in _names_in(function.__code__):
+            bound = getattr(vars(owner).get(word), "__name__", word) if hasattr(owner, "__dict__") else word
+            if name in (word, bound):
+                return True
+            left += _methods(owner, bound)
+            beside = function.__globals__.get(word)
+            if isinstance(beside, FunctionType) and beside.__module__ == function.__module__:
+                left.append(beside)
     return False
 
 
-def _codes(owner: Any, name: str) -> Iterator[CodeType]:
-    """The code of every method ``name`` of ``owner``'s classes, but torch's, with the functions that stand in it."""
-    kinds = [kind for kind in type(owner).__mro__ if kind.__module__.split(".")[0] != "torch"]
-    methods = [inspect.unwrap(vars(kind)[name]) for kind in kinds if callable(vars(kind).get(name))]
-    left = [method.__code__ for method in methods if hasattr(method, "__code__")]
-    while left:
-        yield (code := left.pop())
-        left += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+def _methods(owner: Any, name: str) -> Iterator[FunctionType]:
+    """The method ``name`` of each of ``owner``'s classes, but torch's."""
+    for kind in type(owner).__mro__:
+        found = inspect.unwrap(vars(kind)[name]) if callable(vars(kind).get(name)) else None
+        if isinstance(found, FunctionType) and kind.__module__.split(".")[0] != "torch":
+            yield found
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """The names in ``code``, and in the functions that stand in it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
 
 
 class CalledByLoop:

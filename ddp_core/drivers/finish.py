@@ -60,14 +60,10 @@ class FinishDriver(Driver):
         self._finish()
 
 
-def left_to_loop(wrapped: Any, name: str | None = None) -> CalledByLoop | None:
-    """What finishes or synchronises gradients, by ``name``, or by the names that are known, where neither ``step`` nor
-    ``backward`` calls it: for who has one of those as well.
-    """
-    name = name or first_of(wrapped, (NAME, *OTHER_NAMES, explicit.NAME, *explicit.OTHER_NAMES))
-    if name is None or any(leads_to(wrapped, method, name) for method in ("step", "backward")):
-        return None
-    return CalledByLoop(wrapped, name)
+def left_to_loop(wrapped: Any) -> CalledByLoop | None:
+    """What finishes or synchronises gradients, by the names that are known, beside a ``step`` that does not call it."""
+    name = first_of(wrapped, (NAME, *OTHER_NAMES)) or explicit.method_of(wrapped)
+    return None if name is None or leads_to(wrapped, "step", name) else CalledByLoop(wrapped, name)
 
 
 def _method_of(wrapped: Any) -> str | None:

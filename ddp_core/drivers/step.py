@@ -13,24 +13,25 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddp_core.drivers import explicit
+from ddp_core.drivers import explicit, finish
 from ddp_core.drivers.engine import EngineDriver
-from ddp_core.drivers.finish import left_to_loop
 from ddp_core.methods import takes
+
+NAMES = ("optimizer", "optim", "opt", "_optimizer")
 
 
 class StepDriver(EngineDriver):
     style = "step"
     specificity = 21  # more than *explicit* and *finish*: what has both has both called
 
-    def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
-        super().__init__(wrapped, model)
-        if self._synchronize is None and _synchronizes(self.wrapped):
-            self._synchronize = left_to_loop(self.wrapped, explicit.method_of(self.wrapped))
-
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        return takes(getattr(wrapped, "step", None), 0) and (_held(wrapped) is not None or _synchronizes(wrapped))
+        if not takes(getattr(wrapped, "step", None), 0):
+            return False
+        if _synchronizes(wrapped):
+            return True
+        one_of_others = explicit.ExplicitDriver.fits(wrapped) or finish.FinishDriver.fits(wrapped)
+        return _held(wrapped) is not None and (not one_of_others or _is_the_optimizers(wrapped))
 
     def make_optimizer(
         self, cls: type[torch.optim.Optimizer], parameters: list[nn.Parameter], **options: Any
@@ -46,7 +47,13 @@ class StepDriver(EngineDriver):
 
     @property
     def can_clip(self) -> bool:
-        return self._synchronize is not None or super().can_clip
+        """Where the loop has synchronised what an optimizer of torch's steps, and not a shard of it."""
+        return super().can_clip or (self._synchronize is not None and _held(self.wrapped) is not None)
+
+
+def _is_the_optimizers(wrapped: Any) -> bool:
+    """Is its ``step()`` its optimizer's, by the name that it is held by? An ``outer`` one has steps of its own."""
+    return any(isinstance(getattr(wrapped, name, None), torch.optim.Optimizer) for name in NAMES)
 
 
 def _synchronizes(wrapped: Any) -> bool:

@@ -2,7 +2,7 @@
 
 The wrapper reduces gradients there, and steps the optimizer that it is handed. Nothing can be clipped before that, but
 by a ``clip_grad_norm_()`` of its own. A ``sync_gradients()``, or a method of a like name, that it does not call there
-is the loop's to call before.
+is the loop's to call before; then gradients can be clipped between the two.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class StepWithDriver(Driver):
 
     @property
     def can_clip(self) -> bool:
-        return self.own_clip is not None
+        """Where gradients are final before ``step(optimizer)``, and no ``backward(loss)`` of its own scales them."""
+        final = self._synchronize is not None and not callable(getattr(self.wrapped, "backward", None))
+        return final or self.own_clip is not None
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         self.wrapped.step(optimizer)

@@ -74,7 +74,8 @@ def test_a_gradient_that_was_cleared():
     assert (found.name, found.confidence) == ("gradient_cleared", 0.8)
     assert "0 on rank 1, and not so on all ranks" in found.explanation
     assert "0 on every rank:" in diagnose(evidence(zeros, right, world_size=3, local=local, agreed=True)).explanation
-    assert diagnose(evidence(zeros, right, world_size=3)).confidence < 0.8  # nothing is known of what there was
+    assert diagnose(evidence(zeros, right, world_size=3)) is None  # nothing is known of what there was
+    assert diagnose(evidence(zeros, right, world_size=3, local={0: local[0], 1: local[1]})) is None  # one had none
     assert diagnose(evidence(np.where(np.arange(12) == 5, 1.0, 0.0), right, world_size=3, local=local)) is None
     without = local | {2: zeros}  # it may be what that rank had
     assert diagnose(evidence(zeros, sum(without.values()) / 3, world_size=3, local=without)) is None

@@ -1,7 +1,7 @@
 """A gradient of nothing but zeros, where it should be something: cleared, lost, or never copied back.
 
-Special here: zeros are what many mistakes leave of a rank that had none to begin with, so where one's own gradient is
-all zeros nothing is concluded.
+Special here: zeros are what many mistakes leave of a rank that had none to begin with, so where one rank's own gradient
+is all zeros, or none, or not known, nothing is concluded.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ def cleared(e: GradientEvidence) -> Cause | None:
     """All elements are 0, on this rank or on all."""
     if e.observed.shape != e.expected.shape or e.observed.any() or not e.expected.any():
         return None
-    if any(not gradient.any() for gradient in e.local.values()):
+    if len(e.local) < e.world_size or e.passed_by or any(not gradient.any() for gradient in e.local.values()):
         return None
     where = "every rank" if e.agreed and e.world_size > 1 else f"rank {e.rank}"
     others = "" if e.agreed or e.world_size == 1 else ", and not so on all ranks"
     return Cause(
         "gradient_cleared",
-        0.8 if e.local and e.observed.size >= FEWEST_ELEMENTS else 0.6,
+        0.8 if e.observed.size >= FEWEST_ELEMENTS else 0.6,
         f"every element is 0 on {where}{others}: what was reduced there was cleared, or lost, or not written back",
         HINT,
     )

@@ -23,10 +23,12 @@ def not_reached(recording: Recording) -> str | None:
     ``fully_shard(ignored_params=...)`` puts others in the place of some parameters, and leaves the rest.
     """
     fired = [rank.notes.get("tags_fired") for rank in recording.ranks]
-    if not recording.scenario.tagged or recording.reference is None or not all(isinstance(n, list) for n in fired):
-        return None  # a rank that did not come to its end
-    if not all(fired):
+    if not recording.scenario.tagged or recording.reference is None:
+        return None
+    if [] in fired:
         return COPIES.format(which="the parameters")
+    if not all(isinstance(names, list) for names in fired):
+        return None  # a rank that did not come to its end
     met = {name for names in fired for name in names or ()}
     wanted = {name for name, tensor in recording.reference.named("gradient", 0).items() if tensor.values is not None}
     having = {name for rank in recording.ranks for name in rank.named("gradient", 0)}

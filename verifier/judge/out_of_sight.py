@@ -66,7 +66,8 @@ def whose_weights_are_wrong(recording: Recording, failures: list[Failure]) -> li
     else:
         weights = compare_weights(recording, range(1))
         tells = weights.comparisons and not weights.blocked
-        right = names - {failure.parameter for failure in weights.failures} if tells else set()
+        compared = names.intersection(recording.parameter_names) if tells else set[str]()
+        right = compared - {failure.parameter for failure in weights.failures}
     left = [f for f in failures if f.parameter not in right or f.cause == "weights_made_alike"]
     return left or failures
 

@@ -90,9 +90,11 @@ def _resting(recording: Recording, infinite: set[str]) -> list[str]:
 
 
 def _never_again(recording: Recording) -> str | None:
-    """A weight of those that rest after the first step, on all ranks, and after every later one, as all of them do."""
-    last, names = recording.scenario.num_steps - 1, recording.parameter_names
-    if last < LONGEST_DELAY or any(STOPPED_AFTER in rank.notes for rank in recording.ranks):
+    """A weight of those that rest after the first step, on all ranks, and after the later ones whose gradients are
+    finite, as all of them do.
+    """
+    last, names = LONGEST_DELAY, recording.parameter_names
+    if recording.scenario.num_steps <= last or any(STOPPED_AFTER in rank.notes for rank in recording.ranks):
         return None
     names = [name for name in names if _is_to_move(recording, name)]
     rest = all(_rests(rank, name, last) for name in names for rank in recording.ranks)
@@ -108,7 +110,7 @@ def _taken_from_all(recording: Recording, name: str) -> bool:
     if any(end is None or end.values is None for of_ranks in ends for end in of_ranks):
         return False
     rested = all(_rests(rank, of) for of in recording.parameter_names for rank in recording.ranks)
-    went_on = not any(_rests(rank, name, 1) for rank in recording.ranks)
+    went_on = not any(_rests(rank, name, ON_ALL - 1) for rank in recording.ranks)
     finite = [bool(np.isfinite(end.values).all()) for end in ends[ON_ALL] if end is not None and end.values is not None]
     return rested and went_on and not any(finite)
 
@@ -149,7 +151,7 @@ def _failure(recording: Recording, rank: int, name: str) -> Failure:
 
 
 def _stuck(recording: Recording, rank: int, name: str) -> Failure:
-    last = recording.scenario.num_steps - 1
+    last = LONGEST_DELAY
     return Failure(
         scenario=recording.scenario.name,
         step=last,

@@ -73,7 +73,7 @@ def unequal_shares(e: GradientEvidence) -> Cause | None:
 
 def _clipped_too_early(e: GradientEvidence, shares: np.ndarray) -> Cause | None:
     """Clipping makes a gradient smaller, and does not turn it round."""
-    if not ((shares > -1e-9) & (shares * e.world_size < 1 + 1e-6)).all():
+    if not ((shares > 0) & (shares * e.world_size < 1 + 1e-6)).all():
         return None
     counted = [(rank, share) for rank, share in zip(sorted(e.local), shares, strict=True) if share > 1e-9]
     told = " + ".join(f"{share:.4g} times rank {rank}'s" for rank, share in counted)

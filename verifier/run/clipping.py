@@ -45,5 +45,6 @@ def was_too_early(subject: Subject) -> bool:
     brought = driver.optimizer_of_wrap is not None or callable(getattr(driver.wrapped, "wrap_optimizer", None))
     if not (clipped_by_loop and brought):
         return False
-    trained = sum(parameter.numel() for _, parameter in subject.parameters)
-    return ("gradient", 0) in subject.journal.replaced or subject.observer.num_reduced[0, "step"] >= trained > 0
+    trained, reduced = sum(parameter.numel() for _, parameter in subject.parameters), subject.observer.num_reduced
+    already = reduced[0, "backward"] + reduced[0, "before_step"] >= trained  # and the step hands out what is new
+    return ("gradient", 0) in subject.journal.replaced or (reduced[0, "step"] >= trained > 0 and not already)

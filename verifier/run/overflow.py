@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def overflow(scenario: Scenario, rank: int, model: nn.Module, *, step: Callable[[], int]) -> dict[str, str] | None:
-    """On the last ``rank`` and in the first ``step``, and on all in the third, have the gradient of the largest
+    """On the last ``rank`` and in the first ``step``, and on all in the last, have the gradient of the largest
     parameter come out as the scenario's spike, infinite or no number; else it is only looked at.
 
     Returns what will hold, by the parameter's name, the digest of what last arrived and was not zero. None: this is

@@ -12,7 +12,7 @@ SITUATION = Situation(
     since="standard",
     workload="exact",
     fields={
-        "num_steps": 3,
+        "num_steps": 4,
         "overflow": True,
         "spike": "nan",
         "small_buckets": True,

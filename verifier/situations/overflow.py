@@ -16,7 +16,7 @@ SITUATION = Situation(
     since="standard",
     workload="exact",
     fields={
-        "num_steps": 3,
+        "num_steps": 4,
         "overflow": True,
         "small_buckets": True,
         "needs": ("non_finite_gradients",),
