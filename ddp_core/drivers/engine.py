@@ -15,12 +15,13 @@ from torch import nn
 
 from ddp_core.driver import Driver
 from ddp_core.drivers.finish import left_to_loop
-from ddp_core.methods import takes
+from ddp_core.methods import CalledByLoop, takes
 
 
 class EngineDriver(Driver):
     style = "engine"
     specificity = 25
+    _synchronize: CalledByLoop | None = None  # a subclass may do without our ``__init__``
 
     def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
         super().__init__(wrapped, model)

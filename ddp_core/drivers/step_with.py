@@ -15,12 +15,13 @@ from torch import nn
 
 from ddp_core.driver import Driver
 from ddp_core.drivers.finish import left_to_loop
-from ddp_core.methods import backward_through, takes
+from ddp_core.methods import CalledByLoop, backward_through, takes
 
 
 class StepWithDriver(Driver):
     style = "step_with"
     specificity = 22  # more than *backward*, *explicit* and *finish*: what has both has both called
+    _synchronize: CalledByLoop | None = None  # a subclass may do without our ``__init__``
 
     def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
         super().__init__(wrapped, model)
