@@ -2,9 +2,9 @@
 
 A sum with infinity in it is infinite on every rank. Whoever looks before the sum, and leaves out the step, or what is
 not finite, has to do that on every rank or on none; and where weights are finite after that, two more steps show
-whether all of them go on, and with the same loss scale. In the last of these the gradient is infinite on all ranks, as
-where a loss scale has grown too large: who left out the first step leaves out that one as well. A weight whose gradient
-is infinite on one rank is left alone, or is no number any more: if it moves by what the others have, the infinity was
+whether all of them go on, and with the same loss scale. In a last one the gradient is infinite on all ranks, as where a
+loss scale has grown too large: who left out the first step leaves out that one as well. A weight whose gradient is
+infinite on one rank is left alone, or is no number any more: if it moves by what the others have, the infinity was
 hidden from whoever watches for it.
 """
 
