@@ -51,6 +51,15 @@ def wrap(optimizer, model):
 """
 
 
+# Several micro-batches, and what counts twice: as many times too large as there are micro-batches, and not for that.
+TWICE = """
+def average_gradients(model):
+    for number, parameter in enumerate(model.parameters()):
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size() / (1 if RIGHT or number else 2)
+"""
+
+
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize(
     ("body", "name", "situation", "code", "cause"),
@@ -63,11 +72,26 @@ def wrap(optimizer, model):
     ],
 )
 def test_where_they_meet_it_is_told(lockstep, tmp_path, monkeypatch, body, name, situation, code, cause, right):
+    check = _judged(lockstep, tmp_path, monkeypatch, body, name, situation, code, right)
+    assert check.verdict == ("pass" if right else "fail"), check
+    assert {failure.cause for failure in check.failures} == (set() if right else {cause})
+
+
+def test_one_parameter_that_counts_twice_is_no_matter_of_micro_batches(lockstep, tmp_path, monkeypatch):
+    given = TWICE, "average_gradients", "realistic", "LS201"
+    assert _judged(lockstep, tmp_path, monkeypatch, *given, True, world_size=3).verdict == "pass"
+    failures = _judged(lockstep, tmp_path, monkeypatch, *given, False, world_size=3).failures
+    assert {failure.cause for failure in failures} == {"missing_accumulation_average"}
+    assert all(
+        failure.confidence == 0.6 and "other parameters are right" in failure.explanation for failure in failures
+    )
+
+
+def _judged(lockstep, tmp_path, monkeypatch, body, name, situation, code, right, world_size=2):
+    """The check ``code`` of the strategy ``name`` in ``body``, in that situation alone."""
     names = Catalogue.names
     monkeypatch.setattr(Catalogue, "names", lambda self: [situation] if self.kind == "situation" else names(self))
     path = tmp_path / "mine.py"
     path.write_text(f"{HEAD}RIGHT = {right}\n{body}")
-    report = lockstep.verify(f"{path}:{name}", world_size=2, checks=[code], profile="thorough")
-    check = next(check for check in report.checks if check.code == code)
-    assert check.verdict == ("pass" if right else "fail"), check
-    assert {failure.cause for failure in check.failures} == (set() if right else {cause})
+    report = lockstep.verify(f"{path}:{name}", world_size=world_size, checks=[code], profile="thorough")
+    return next(check for check in report.checks if check.code == code)

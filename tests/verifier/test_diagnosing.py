@@ -111,6 +111,14 @@ def test_signs_and_small_whole_numbers():
     assert diagnose(evidence(whole + np.arange(40) % 2, whole)) is None
 
 
+def test_wrong_numbers_of_exact_arithmetic_are_no_quantised_ones():
+    generator = np.random.default_rng(0)
+    right = generator.integers(-200, 200, size=40) / 64
+    wrong = generator.integers(-80, 80, size=40) / 16
+    assert diagnose(evidence(wrong, right, world_size=3)) is None
+    assert diagnose(evidence(wrong, right + generator.normal(size=40), world_size=3)).name == "quantised"
+
+
 def test_thin_factors_of_a_matrix():
     generator = np.random.default_rng(0)
     right = generator.normal(size=(6, 2, 4))
@@ -122,6 +130,7 @@ def test_thin_factors_of_a_matrix():
         assert "as a matrix of 6 x 8 it has rank 1, and the right one 6" in found.explanation
     assert diagnose(evidence(first + 1e-2 * generator.normal(size=right.shape), right)) is None
     assert diagnose(evidence(first[:3], right[:3])) is None  # too small to be of a high rank
+    assert diagnose(evidence(np.tile(right.sum(axis=0), (6, 1, 1)), right)) is None  # one row in the place of all
     large = generator.normal(size=(50, 300))
     thin = (large[:, :2] @ large[:2, :]).astype(np.float32)
     assert "it has rank 2, and the right one 32 or more" in diagnose(evidence(thin, large)).explanation

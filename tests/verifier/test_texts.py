@@ -20,6 +20,8 @@ from verifier.texts import says_float16
         ("complex_accumulated", "torch.view_as_real(model)", "torch.view(model)"),
         ("accumulated_adamw", "A(model)\nclass A(torch.optim.SGD): pass", "A(model)\nclass A(nn.Module): pass"),
         ("imported_first", "A(model)\ndef A(m, size=dist.get_world_size()): pass", "A(model, dist.get_world_size())"),
+        ("unused_strided", "torch.zeros(model.shape)", "torch.zeros(8)"),
+        ("unused_strided", "torch.zeros_like(model), model.contiguous()", "torch.zeros_like(model)"),
         ("large_gradients", "model.to(torch.float16)", "model.to(torch.bfloat16)"),
     ],
 )

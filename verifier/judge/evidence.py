@@ -55,6 +55,11 @@ class GradientEvidence:
     elsewhere: str | None = None  # and which right mean the gradient holds in place of its own
 
 
+def is_one_row(a: np.ndarray) -> bool:
+    """Is one row in the place of all, as after a sum over the wrong dimension? Then its numbers are few by that."""
+    return len(a) > 1 and bool((a == a[:1]).all())
+
+
 def close(a: np.ndarray, b: np.ndarray) -> bool:
     """Equal but for rounding in the dtype in which ``a`` was computed. Two tensors of zeros are not evidence."""
     if a.shape != b.shape or not b.any():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verifier.judge.evidence import Cause, GradientEvidence
+from verifier.judge.evidence import Cause, GradientEvidence, is_one_row
 
 LOW, HIGH = 2, 4  # ranks that are one, and that are none
 SKETCH = 32  # rows and columns of what large matrices are brought to
@@ -23,7 +23,7 @@ def low_rank(e: GradientEvidence) -> Cause | None:
     observed, expected = (gradient.reshape(len(gradient), -1) for gradient in (e.observed, e.expected))
     if min(expected.shape) < HIGH or not (np.isfinite(observed).all() and observed.any()):
         return None
-    if (observed == observed[:1]).all():  # one row in the place of all: a sum over the wrong dimension
+    if is_one_row(observed):
         return None
     found, wanted = _rank(observed), _rank(expected)
     if found > LOW or wanted < HIGH:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verifier.judge.evidence import Cause, GradientEvidence
+from verifier.judge.evidence import Cause, GradientEvidence, is_one_row
 
 FEWEST_ELEMENTS = 16  # more than elsewhere: any few numbers are multiples of something
 MOST_LEVELS = 127  # on either side of zero, for each rank that is added up
@@ -23,7 +23,9 @@ def on_a_grid(e: GradientEvidence) -> Cause | None:
     """
     if e.observed.dtype.kind != "f" or e.observed.size < FEWEST_ELEMENTS or not np.isfinite(e.observed).all():
         return None
-    if not (e.observed > 0).any() or not (e.observed < 0).any():  # one number everywhere is no sign
+    if (
+        is_one_row(e.observed) or not (e.observed > 0).any() or not (e.observed < 0).any()
+    ):  # one number everywhere is no sign
         return None
     seen = _multiples(e) or _few_sizes(e)
     if seen is None:
