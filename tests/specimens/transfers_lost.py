@@ -13,7 +13,7 @@ from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
 TRIPS = {"LS101", "LS201"}
-CAUSE = None
+CAUSE = "gradient_cleared"
 EVERY = 20
 
 
