@@ -22,6 +22,7 @@ from verifier.journal import Journal
 from verifier.lines import NOT_RESCHEDULED, STOPPED_AFTER
 from verifier.observe.observer import Observer
 from verifier.run import clipping, grouping, update_rule
+from verifier.run.amid import amid
 from verifier.run.batches import asking_for_gradients, micro_batch
 from verifier.run.beside import beside_another
 from verifier.run.changing import change, trained
@@ -216,8 +217,7 @@ class Subject:
                     self.driver.zero_grad(self.optimizer, set_to_none=self.scenario.set_to_none)
                 self.phase("backward", micro, quiet=quiet)
                 self.driver.backward(loss)
-            if self.scenario.evaluate_amid and micro == 0:
-                evaluate(self, step)
+            amid(self, step, micro)
             total += float(loss.detach())
         return total
 

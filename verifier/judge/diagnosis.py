@@ -33,15 +33,26 @@ CONSEQUENCES = (
     "optimizer_state_diverged",
     "replicas_diverged",
 )
+Pattern = Callable[[GradientEvidence], Cause | None]
 WASTE = ("reduced_too_much", "reduced_twice")  # the first is never why a number is wrong
 ROUNDINGS = 16  # of the largest element
 SEEN_ONLY = 0.5  # the confidence in a consequence: that it is there is certain, that it is the reason is not
 
 
 def diagnose(evidence: GradientEvidence) -> Cause | None:
-    """The first cause whose pattern fits the whole tensor."""
+    """The first cause whose pattern fits the whole tensor. What is of another shape than it should be fits none."""
+    if evidence.observed.shape != evidence.expected.shape:
+        return None
     with np.errstate(all="ignore"):  # of NaN and infinity there are enough here
-        return next((cause for pattern in _PATTERNS if (cause := pattern(evidence)) is not None), None)
+        return next((cause for pattern in _PATTERNS if (cause := _fitted(pattern, evidence)) is not None), None)
+
+
+def _fitted(pattern: Pattern, evidence: GradientEvidence) -> Cause | None:
+    """A pattern that fails at these numbers does not fit them: that they are wrong is certain without it."""
+    try:
+        return pattern(evidence)
+    except (ArithmeticError, ValueError):  # numpy's LinAlgError is one, and so is a shape that does not fit
+        return None
 
 
 def _early_read(e: GradientEvidence) -> Cause | None:
@@ -263,7 +274,7 @@ def _rounded_otherwise(e: GradientEvidence) -> Cause | None:
     )
 
 
-_PATTERNS: tuple[Callable[[GradientEvidence], Cause | None], ...] = (
+_PATTERNS: tuple[Pattern, ...] = (
     _early_read,
     _written_in_flight,
     _own_value,

@@ -20,8 +20,10 @@ ROUNDINGS = 1e-5  # of the largest singular value; in float32, where a product i
 def low_rank(e: GradientEvidence) -> Cause | None:
     if e.observed.ndim < 2 or e.observed.shape != e.expected.shape or e.observed.dtype.kind != "f":
         return None
+    if not e.observed.size:
+        return None
     observed, expected = (gradient.reshape(len(gradient), -1) for gradient in (e.observed, e.expected))
-    if min(expected.shape) < HIGH or not (np.isfinite(observed).all() and observed.any()):
+    if min(expected.shape) < HIGH or not (_has_a_rank(observed) and _has_a_rank(expected)):
         return None
     if is_one_row(observed):
         return None
@@ -38,8 +40,13 @@ def low_rank(e: GradientEvidence) -> Cause | None:
     )
 
 
+def _has_a_rank(matrix: np.ndarray) -> bool:
+    return bool(np.isfinite(matrix).all() and matrix.any())
+
+
 def _rank(matrix: np.ndarray) -> int:
-    small = _sketched(_sketched(matrix.astype(np.float64)).T)
+    scaled = matrix.astype(np.float64) / np.abs(matrix).max()  # sums of the largest numbers would be infinite
+    small = _sketched(_sketched(scaled).T)
     sizes = np.linalg.svd(small, compute_uv=False)
     return int((sizes > ROUNDINGS * sizes[0]).sum())
 

@@ -44,13 +44,13 @@ def _multiples(e: GradientEvidence) -> str | None:
     if step is None:
         return None
     levels, wanted = np.abs(e.observed) / step, np.abs(e.expected) / step
-    most = int(levels.max().round())
+    most = levels.max().round()  # infinite, where the step is one of the smallest numbers that there are
     if most > MOST_LEVELS * e.world_size or _off(levels).max() > NEAR or _off(wanted).max() < FAR:
         return None
     if most > FEW_LEVELS * e.world_size and _is_on_a_grid(np.abs(e.expected.astype(np.float64))):
         return None
     return (
-        f"every element is a whole multiple of {step:.4g}, {most} times that at most, and the right gradient's are not"
+        f"every element is a whole multiple of {step:.4g}, {most:.0f} times that at most, and the right gradient's are not"
     )
 
 

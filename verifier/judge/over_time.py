@@ -84,7 +84,9 @@ def unequal_micro_batches(e: GradientEvidence) -> Cause | None:
     shares = [np.mean([*of.values()], axis=0, dtype=np.float64).reshape(-1) for of in (e.first, e.last)]
     columns = np.stack(shares, axis=1)
     lengths = np.linalg.norm(columns, axis=0)
-    if not FEWEST_ELEMENTS <= e.observed.size == len(columns) or not lengths.all() or not np.isfinite(e.observed).all():
+    if not FEWEST_ELEMENTS <= e.observed.size == len(columns) or not np.isfinite(e.observed).all():
+        return None
+    if not (lengths > 0).all() or not np.isfinite(lengths).all():
         return None
     if np.linalg.cond(columns / lengths) > CONDITION:  # one is a multiple of the other: tags, or one sample
         return None

@@ -98,7 +98,7 @@ def shares_of(e: GradientEvidence) -> np.ndarray | None:
     if np.count_nonzero(columns.any(axis=1)) < max(FEWEST_ELEMENTS, FEWEST_BY_RANK * e.world_size):
         return None  # where all ranks are zero, as behind a dead unit, an element fits any shares
     lengths = np.linalg.norm(columns, axis=0)
-    if not lengths.all() or np.linalg.cond(columns / lengths) > CONDITION:
+    if not (lengths > 0).all() or not np.isfinite(lengths).all() or np.linalg.cond(columns / lengths) > CONDITION:
         return None
     found: np.ndarray = np.linalg.lstsq(columns / lengths, e.observed.reshape(-1).astype(np.float64))[0] / lengths
     if not close(e.observed, (columns @ found).reshape(e.observed.shape)):

@@ -19,14 +19,24 @@ def save_and_go_on(subject: Subject, step: int) -> bool:
     """Ask for the state of both. False: there is none to ask for."""
     if not offers_state(subject):
         return False
+    _save(subject, f"after step {step}")
+    return True
+
+
+def save_amid(subject: Subject, step: int) -> None:
+    """The same between two micro-batches; where it is disclaimed, or there is none to ask for, nothing is asked."""
+    if "state_dict" not in subject.contract.disclaims and not _without_state(subject):
+        _save(subject, f"between two micro-batches of step {step}")
+
+
+def _save(subject: Subject, when: str) -> None:
     try:
         subject.phase("saving")
         subject.driver.state_dict()
         subject.optimizer.state_dict()
         kept_beside(subject.driver)
     except BaseException as error:
-        raise StrategyError.of(f"when its state was saved after step {step}", error) from error
-    return True
+        raise StrategyError.of(f"when its state was saved {when}", error) from error
 
 
 def kept_beside(driver: Driver) -> Any:
@@ -38,8 +48,14 @@ def kept_beside(driver: Driver) -> Any:
 
 def offers_state(subject: Subject) -> bool:
     """Do the strategy and its optimizer have a ``state_dict()``? Noted as not claimed where one does not."""
+    if without := _without_state(subject):
+        subject.journal.note("not_claimed", f"the {without} offers no state_dict()")
+    return not without
+
+
+def _without_state(subject: Subject) -> str:
+    """Which of the two has no ``state_dict()``; "" where both do."""
     for what, thing in (("strategy", subject.driver.callee), ("optimizer", subject.optimizer)):
         if not callable(getattr(thing, "state_dict", None)):
-            subject.journal.note("not_claimed", f"the {what} offers no state_dict()")
-            return False
-    return True
+            return what
+    return ""

@@ -1,6 +1,7 @@
-"""Accumulation: four micro-batches in float64, three of them under ``no_sync``; amid them, an evaluation.
+"""Accumulation: four micro-batches in float64, three of them under ``no_sync``; amid them, an evaluation and a checkpoint.
 
-Loops that validate every so many batches do not wait for a step's end. What was accumulated must be there after it.
+Loops that validate or save every so many batches, or when they are told to end, do not wait for a step's end. What was
+accumulated must be there after it. The state is not asked for where it is not claimed that there is any.
 
 Not in exact arithmetic: a strategy without a ``no_sync()`` averages four times, and a third of a third is not exact.
 """
@@ -16,6 +17,7 @@ SITUATION = Situation(
     fields={
         "num_micro_batches": 4,
         "evaluate_amid": True,
+        "save_amid": True,
         "small_buckets": True,
         "needs": ("accumulation", "float64"),
     },

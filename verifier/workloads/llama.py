@@ -1,7 +1,8 @@
 """A small Llama in float64: RMSNorm, rotary attention, SwiGLU, and a head tied to the embedding.
 
 Its last norm is a LayerNorm, for whoever treats layers by their type; and beside it lies a narrow way with layers of 7
-and 3: parts of those have padding on any number of ranks, and some ranks have nothing of them.
+and 3: parts of those have padding on any number of ranks, and some ranks have nothing of them. They are numbered from 8
+to 11, as in a deep model: as text, 10 comes before 8.
 
 In float64 an honest strategy agrees with the single process to about 1e-13 of the largest gradient, and a wrong one
 is off by 1e-6 or far more; nothing lives in between, so the bound needs no tuning.
@@ -9,6 +10,8 @@ Architecture: Touvron et al., "LLaMA", 2023 (https://arxiv.org/abs/2302.13971).
 """
 
 from __future__ import annotations
+
+from collections import OrderedDict
 
 import torch
 import torch.nn.functional as F
@@ -58,7 +61,8 @@ class Llama(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, WIDTH)
         self.blocks = nn.ModuleList(Block(draws=draws) for _ in range(LAYERS))
-        self.narrow = nn.Sequential(nn.Linear(WIDTH, 7), nn.Tanh(), nn.Linear(7, 3), nn.Linear(3, WIDTH, bias=False))
+        narrow = nn.Linear(WIDTH, 7), nn.Tanh(), nn.Linear(7, 3), nn.Linear(3, WIDTH, bias=False)
+        self.narrow = nn.Sequential(OrderedDict((str(8 + place), layer) for place, layer in enumerate(narrow)))
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
         self.head.weight = self.embedding.weight

@@ -1,6 +1,7 @@
 """Sparse: an embedding whose gradient is sparse, beside dense layers, in float64.
 
-Sentences are of several lengths: what fills them up has no gradient, so ranks have sparse ones of several sizes.
+Sentences are of several lengths: what fills them up has no gradient, so ranks have sparse ones of several sizes. In the
+second step the last rank's are empty: it has a gradient, and no row in it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from torch import nn
 from verifier.workload import Workload
 
 
+FILLING = 0
+
+
 class SparseModel(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(20, 6, sparse=True, padding_idx=0)
+        self.embedding = nn.Embedding(20, 6, sparse=True, padding_idx=FILLING)
         self.outlet = nn.Linear(6, 3)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -33,6 +37,8 @@ class Sparse(Workload):
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step
         tokens = torch.randint(20, (rows, 3), generator=generator)
+        if step == 1:
+            tokens[-(rows // self.scenario.world_size) :] = FILLING
         return tokens, torch.randn(rows, 3, generator=generator, dtype=torch.float64)
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
