@@ -69,5 +69,5 @@ def test_no_pattern_fails_whatever_the_numbers(evidence):
 
 def test_what_is_of_another_shape_fits_no_pattern():
     observed, expected = np.ones(3), np.ones((5, 5))
-    given = dict(world_size=2, num_micro_batches=1, poisoned=False, rank=0, local={})
+    given = {"world_size": 2, "num_micro_batches": 1, "poisoned": False, "rank": 0, "local": {}}
     assert diagnosis.diagnose(GradientEvidence(observed=observed, expected=expected, **given)) is None

@@ -82,13 +82,7 @@ def _failure(
     tensors: dict[int, Tensor],
     majority: bool,
 ) -> Failure:
-    mine, theirs = tensors[rank].values, tensors[standard].values
-    index, expected, observed = None, None, None
-    if mine is not None and theirs is not None and mine.size:
-        differs = mine.view(np.uint8).reshape(mine.size, -1) != theirs.view(np.uint8).reshape(mine.size, -1)
-        flat = int(np.argmax(differs.any(axis=1)))
-        index = [int(i) for i in np.unravel_index(flat, mine.shape)]
-        expected, observed = repr(theirs.flat[flat].item()), repr(mine.flat[flat].item())
+    index, expected, observed = _first_difference(tensors[rank], tensors[standard])
     among = "" if majority else " (no majority: rank 0 is taken as the standard)"
     behind, hint = _behind(recording, step, name, rank, standard)
     return Failure(
@@ -104,6 +98,22 @@ def _failure(
         explanation=f"after step {step} rank {rank} holds other bytes of {name} than rank {standard}{among}{behind}",
         hint=hint,
     )
+
+
+def _first_difference(mine: Tensor, theirs: Tensor) -> tuple[list[int] | None, str | None, str | None]:
+    """Where ``mine`` differs, what is there in ``theirs``, and what in it; where their kinds do, those and no place."""
+    kinds = [f"{tensor.dtype} of shape {list(tensor.shape)}" for tensor in (theirs, mine)]
+    if kinds[0] != kinds[1]:
+        return None, kinds[0], kinds[1]
+    if mine.values is None or theirs.values is None or not mine.values.size:
+        return None, None, None
+    observed, expected = mine.values, theirs.values
+    as_bytes = [np.ascontiguousarray(values).view(np.uint8).reshape(values.size, -1) for values in (observed, expected)]
+    if as_bytes[0].shape != as_bytes[1].shape:  # in the recording one is wider than the other
+        return None, None, None
+    flat = int(np.argmax((as_bytes[0] != as_bytes[1]).any(axis=1)))
+    index = [int(i) for i in np.unravel_index(flat, observed.shape)]
+    return index, repr(expected.flat[flat].item()), repr(observed.flat[flat].item())
 
 
 def _behind(recording: Recording, step: int, name: str, rank: int, standard: int) -> tuple[str, str]:

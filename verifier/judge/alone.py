@@ -237,7 +237,7 @@ def _bound(recording: Recording, alone: RankRecording) -> float:
 
 def off_by(observed: np.ndarray, wanted: np.ndarray, start: np.ndarray) -> float:
     """The error's norm over that of the movement. Shapes that differ, and what is not finite, are infinitely wrong."""
-    if observed.shape != wanted.shape:
+    if not observed.shape == wanted.shape == start.shape:
         return float("inf")
     if observed.dtype == wanted.dtype and np.array_equal(observed, wanted, equal_nan=wanted.dtype.kind in "fc"):
         return 0.0

@@ -32,6 +32,8 @@ def outside_of_what_was_left(found: Tensor, ranks: Sequence[RankRecording], step
     if ends is None or found.values is None or not found.dtype.startswith("float"):
         return None
     low, high = ends
+    if found.values.shape != low.shape:
+        return compare(found.values, low, 0.0)
     if name.endswith("running_var") and (means := _ends(ranks, step - 1, name.replace("_var", "_mean"))):
         high = high + ((means[1] - means[0]) / 2) ** 2
     nearest = np.where(np.isnan(found.values), low, np.clip(found.values, low, high))  # NaN lies nowhere
@@ -39,10 +41,11 @@ def outside_of_what_was_left(found: Tensor, ranks: Sequence[RankRecording], step
 
 
 def _ends(ranks: Sequence[RankRecording], step: int, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """The smallest and the largest of what ``ranks`` left in buffer ``name``, by element; None: not all is told."""
+    """The smallest and the largest of what ``ranks`` left in buffer ``name``, by element; None: not all is told,
+    or not of one shape."""
     tensors = [rank.tensor("left_buffer", step, name) for rank in ranks]
     values = [tensor.values for tensor in tensors if tensor is not None and tensor.values is not None]
-    if len(values) < len(tensors):
+    if len(values) < len(tensors) or len({one.shape for one in values}) != 1:
         return None
     return np.minimum.reduce(values), np.maximum.reduce(values)
 

@@ -37,9 +37,10 @@ def compare(observed: np.ndarray, expected: np.ndarray, bound: np.ndarray | floa
 
     ``bound`` is absolute, one for all elements or one for each; 0 asks for equality of numbers. Anything that is not
     finite is infinitely wrong, unless it is expected. Of complex numbers both parts are compared; ``index`` then ends
-    with 0 for the real and 1 for the imaginary part. Shapes that differ are infinitely wrong.
+    with 0 for the real and 1 for the imaginary part. Shapes that differ are infinitely wrong, and so are real numbers
+    in the place of complex ones.
     """
-    if observed.shape != expected.shape:
+    if observed.shape != expected.shape or np.iscomplexobj(observed) != np.iscomplexobj(expected):
         return Difference(float("inf"), (), float(expected.size), float(observed.size))
     if observed.size == 0:
         return Difference(0.0, (), 0.0, 0.0)

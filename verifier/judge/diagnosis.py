@@ -51,7 +51,7 @@ def _fitted(pattern: Pattern, evidence: GradientEvidence) -> Cause | None:
     """A pattern that fails at these numbers does not fit them: that they are wrong is certain without it."""
     try:
         return pattern(evidence)
-    except (ArithmeticError, ValueError):  # numpy's LinAlgError is one, and so is a shape that does not fit
+    except (ArithmeticError, ValueError, TypeError):  # numpy's LinAlgError is one, and so is a shape that does not fit
         return None
 
 

@@ -135,7 +135,9 @@ def _values(rank: RankRecording, what: str, step: int, name: str) -> np.ndarray 
 def _stepped_by(recording: Recording, rank: RankRecording, name: str) -> np.ndarray | None:
     """The gradient by which the weight has moved in its first step; None: the update rule may not be SGD's."""
     before, after = (_values(rank, "weight", step, name) for step in (-1, 0))
-    if before is None or after is None or not {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes):
+    if before is None or after is None or before.shape != after.shape:
+        return None
+    if not {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes):
         return None
     moved: np.ndarray = (before - after) / recording.scenario.lr
     return moved

@@ -13,9 +13,11 @@ import numpy as np
 def common_factor(start: np.ndarray | None, after: np.ndarray | None, wanted: np.ndarray | None) -> float | None:
     """By how much every element moved further than it should have; None: by no one factor, or it cannot be told.
 
-    All three of one shape, of any dtype: the weights before a step, after it, and those that there should be.
+    Of any dtype: the weights before a step, after it, and those that there should be. Of several shapes: no factor.
     """
-    if start is None or after is None or wanted is None or start.shape != wanted.shape:
+    if start is None or after is None or wanted is None or not start.shape == after.shape == wanted.shape:
+        return None
+    if "b" in (start.dtype.kind, after.dtype.kind, wanted.dtype.kind):  # truth values have no difference
         return None
     with np.errstate(invalid="ignore", divide="ignore"):  # weights that had not arrived are signalling NaNs
         moved, due = after - start, wanted - start

@@ -49,9 +49,8 @@ def _multiples(e: GradientEvidence) -> str | None:
         return None
     if most > FEW_LEVELS * e.world_size and _is_on_a_grid(np.abs(e.expected.astype(np.float64))):
         return None
-    return (
-        f"every element is a whole multiple of {step:.4g}, {most:.0f} times that at most, and the right gradient's are not"
-    )
+    told = f"every element is a whole multiple of {step:.4g}, {most:.0f} times that at most"
+    return told + ", and the right gradient's are not"
 
 
 def _is_on_a_grid(sizes: np.ndarray) -> bool:

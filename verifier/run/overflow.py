@@ -14,6 +14,7 @@ from torch import nn
 
 from verifier.journal import digest
 from verifier.lines import ON_ALL
+from verifier.run.together import said_by_all
 from verifier.scenario import Scenario
 from verifier.uncompiled import uncompiled
 
@@ -50,6 +51,4 @@ def finite_everywhere(subject: Subject, step: int) -> bool:
     infinite?
     """
     own = all(bool(torch.isfinite(parameter).all()) for _, parameter in subject.parameters)
-    subject.store.set(f"finite/{step}/{subject.rank}", str(own))
-    said = [subject.store.get(f"finite/{step}/{rank}") for rank in range(subject.scenario.world_size)]
-    return all(word == b"True" for word in said)
+    return all(said_by_all(subject, f"finite/{step}", own))

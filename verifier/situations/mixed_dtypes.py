@@ -8,5 +8,7 @@ from __future__ import annotations
 from verifier.situation import Situation
 
 SITUATION = Situation(
-    since="standard", workload="layers", fields={"num_steps": 2, "width": 46, "small_buckets": True, "needs": ("mixed_dtypes",)}
+    since="standard",
+    workload="layers",
+    fields={"num_steps": 2, "width": 46, "small_buckets": True, "needs": ("mixed_dtypes",)},
 )

@@ -13,7 +13,6 @@ from torch import nn
 
 from verifier.workload import Workload
 
-
 FILLING = 0
 
 
