@@ -24,7 +24,9 @@ from verifier.texts import (
     says_complex,
     says_float16,
     says_group,
+    says_kinds,
     says_norm_type,
+    says_precision,
     speaks_of_nodes,
 )
 
@@ -38,6 +40,8 @@ CONCERNS = {  # what a text may show
     "an add_param_group()": defines_add_param_group,
     "local ranks, or groups that it makes": speaks_of_nodes,
     "complex numbers": says_complex,
+    "kinds of numbers": says_kinds,
+    "half precision": says_precision,
     "an optimizer of its own": has_an_optimizer,
     "tensors that it makes by a shape": makes_by_shape,
     "the process group, asked about on import": asks_on_import,

@@ -76,7 +76,9 @@ def test_what_is_reduced_into_a_shard_is_not_clipped_before(lockstep, tmp_path, 
     (tmp_path / "mine.py").write_text(strategy)
     names = Catalogue.names
     monkeypatch.setattr(Catalogue, "names", lambda self: [situation] if self.kind == "situation" else names(self))
-    report = lockstep.verify(f"{tmp_path / 'mine.py'}:wrap", world_size=2, profile="thorough", checks=("LS201", "LS301"))
+    report = lockstep.verify(
+        f"{tmp_path / 'mine.py'}:wrap", world_size=2, profile="thorough", checks=("LS201", "LS301")
+    )
     assert [failure for check in report.checks for failure in check.failures] == []
     check = next(check for check in report.checks if check.code == "LS201")
     if situation == "clipping":

@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 from verifier.check import Findings, check
 from verifier.judge.agreement import compare_across_ranks
 from verifier.judge.alone import standard
@@ -56,7 +58,15 @@ def resume(recording: Recording) -> Findings:
         return Findings(blocked="the weights were wrong before the run was resumed: see LS201 and LS202")
     if recording.scenario.evaluate_after:
         return _evaluated(recording, first)
+    return _resumed(recording, first)
+
+
+def _resumed(recording: Recording, first: int) -> Findings:
+    """Weights of the steps after ``first``, in which everything was loaded, against those of a run that went on."""
+    if is_lossy(recording) and _overflows_after(recording, first):
+        return Findings(blocked="gradients are not finite where some of them may be lost on the wire: see LS201")
     findings = compare_weights(recording, range(first + 1, recording.scenario.num_steps))
+    schedule = recording.scenario.new_lr_after
     told = _replicas(recording, findings.failures[0].step) if findings.failures else ""
     early = _saved_under_way(recording)
     for failure in findings.failures:
@@ -77,6 +87,13 @@ def resume(recording: Recording) -> Findings:
             failure.explanation += "; weights were still on their way when state_dict() was called"
             failure.hint = "have state_dict() wait for what the step has left under way"
     return findings
+
+
+def _overflows_after(recording: Recording, first: int) -> bool:
+    """Is some gradient of a step after ``first`` infinite, or no number?"""
+    held = [tensor for rank in recording.ranks for tensor in rank.tensors.values() if tensor.what == "gradient"]
+    later = [tensor.values for tensor in held if tensor.step > first]
+    return any(values is not None and not np.isfinite(values).all() for values in later)
 
 
 def _evaluated(recording: Recording, first: int) -> Findings:

@@ -49,7 +49,8 @@ class ExactModel(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = threshold(self.inlet(self.shift(x)), HAIR, 0.0)
-        hidden = threshold(self.left(hidden), HAIR, 0.0) - self.right(hidden)
+        left = self.left(hidden.to(self.left.weight.dtype)).to(hidden.dtype)
+        hidden = threshold(left, HAIR, 0.0) - self.right(hidden)
         return self.outlet(self.odd(hidden))
 
 
@@ -58,7 +59,10 @@ class Exact(Workload):
 
     def model(self, rank: int | None) -> nn.Module:
         model = ExactModel(right_first=not self.scenario.same_registration and rank is not None and rank % 2 == 1)
-        return model.to(self.dtype)
+        model = model.to(self.dtype)
+        if self.scenario.situation == "halves_overflow":
+            model.left.half()  # one of the largest: where the infinity is
+        return model
 
     @property
     def dtype(self) -> torch.dtype:

@@ -7,6 +7,8 @@ expectation is the mean of the ranks' own gradients, and the bound that of round
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 
@@ -21,16 +23,26 @@ DTYPES = {
     "mixed_dtypes": (torch.float32, torch.float64, torch.bfloat16, torch.float16),
     "mixed_accumulated": (torch.float32, torch.float64, torch.bfloat16, torch.float16),
     "restart_dtypes": (torch.float32, torch.float64, torch.float32),
+    "schedule": (torch.float32,) * 3,
+    "halves_start": (torch.float32, torch.float16, torch.bfloat16),
+    "halves_scheduled": (torch.float32, torch.float16, torch.bfloat16),
+    "halves_dropped": (torch.float32, torch.float16, torch.float16, torch.bfloat16, torch.bfloat16),
+    "complex_start": (torch.float32, torch.complex64, torch.complex128),
     "complex": (torch.float32, torch.complex64, torch.complex128),
     "complex_accumulated": (torch.float32, torch.complex64, torch.complex128),
 }
 
 
 class Layers(nn.Module):
-    def __init__(self, dtypes: tuple[torch.dtype, ...], width: int, *, says_autocast: bool = False) -> None:
+    def __init__(
+        self, dtypes: tuple[torch.dtype, ...], width: int, *, says_autocast: bool = False, tied: bool = False
+    ) -> None:
         super().__init__()
         self.says_autocast = says_autocast
         self.layers = nn.ModuleList(nn.Linear(width, width).to(dtype) for dtype in dtypes)
+        for one, next_one in pairwise(self.layers) if tied else ():
+            if one.weight.dtype == next_one.weight.dtype:
+                next_one.weight = one.weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.says_autocast and torch.is_grad_enabled():
@@ -45,7 +57,9 @@ class LayersWorkload(Workload):
     rows_may_turn = True
 
     def model(self, rank: int | None) -> nn.Module:
-        return Layers(DTYPES[self.scenario.situation], self.width, says_autocast=self.scenario.autocast)
+        situation = self.scenario.situation
+        tied = situation == "halves_dropped"
+        return Layers(DTYPES[situation], self.width, says_autocast=self.scenario.autocast, tied=tied)
 
     @property
     def width(self) -> int:

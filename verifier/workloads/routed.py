@@ -7,8 +7,8 @@ the first steps misses it.
 a mask token and another head, on which wrappers hang what is done once a backward. ``gated`` runs everywhere and counts
 for some samples alone, as experts that are weighed do: on the other ranks its gradient is zeros, and not None. In exact
 arithmetic, in float64: the single process, which sees all samples, uses all branches that any rank does, and its
-gradient of ``never`` is None. One situation has a single step of it in float32, and in another the branches' weights
-are in column-major order.
+gradient of ``never`` is None. One situation has a single step of it in float32, one has branches in float16, and in
+another the branches' weights are in column-major order.
 
 With several micro-batches, what the last one uses the others do not, and the reverse: who looks in the backward that
 synchronises for what there is to synchronise misses it.
@@ -41,7 +41,8 @@ class RoutedModel(nn.Module):
         for number, branch in enumerate(self.branches):
             taken = route == number
             if taken.any():  # a branch that no sample takes is not run at all
-                hidden = hidden.index_put((taken,), branch(hidden[taken]))
+                dtype = branch.weight.dtype
+                hidden = hidden.index_put((taken,), branch(hidden[taken].to(dtype)).to(hidden.dtype))
         hidden = hidden + self.gated(x) * (route == 0).unsqueeze(1)
         return self.outlet(hidden)
 
@@ -51,6 +52,8 @@ class Routed(Workload):
 
     def model(self, rank: int | None) -> nn.Module:
         model = RoutedModel().to(self.dtype)
+        if self.scenario.situation == "halves_unused":
+            model.branches.half()
         if self.scenario.situation == "unused_strided":
             for branch in model.branches:
                 assert isinstance(branch, nn.Linear)

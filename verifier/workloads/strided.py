@@ -1,6 +1,7 @@
 """Strided: parameters whose elements do not lie in row-major order, in exact arithmetic.
 
-A transposed weight (dense, in column-major order) and a convolution in channels-last layout.
+A transposed weight (dense, in column-major order), a convolution in channels-last layout, and a buffer in column-major
+order.
 Transports move what lies in memory: a reduction over tensors that are laid out differently, or a buffer that was filled
 by ``view(-1)``, adds up elements that do not belong together.
 """
@@ -10,23 +11,27 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from verifier.workload import Workload
+from verifier.workload import Workload, saw
 
 
 class StridedModel(nn.Module):
+    table: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.transposed = nn.Parameter(torch.empty(6, 4).t())
         self.conv = nn.Conv2d(2, 3, 3, padding=1)
         self.conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.plain = nn.Linear(12, 4)
+        self.register_buffer("table", torch.randint(-2, 3, (6, 4)).float().t())
         for parameter in self.parameters():
             with torch.no_grad():
                 parameter.copy_(torch.randint(-2, 3, parameter.shape) / 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        saw("table", self.table)
         hidden = self.conv(x.view(len(x), 2, 2, 2)).flatten(1)
-        return self.plain(hidden) @ self.transposed
+        return self.plain(hidden) @ self.transposed + self.table[0]
 
 
 class Strided(Workload):

@@ -1,0 +1,22 @@
+"""Halves that are tied, and a batch that is dropped: what accumulates beside ``.grad``, in another dtype.
+
+Main gradients in float32 are added up by hooks, which a weight with two names may have twice; and what ``zero_grad()``
+does not know of is not thrown away. In ``standard`` where the strategy's own text speaks of precision.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="thorough",
+    standard_where="half precision",
+    workload="layers",
+    repeat=False,
+    fields={
+        "num_steps": 2,
+        "drop_before": 1,
+        "small_buckets": True,
+        "needs": ("mixed_dtypes", "odd_parameters", "dropped_batches"),
+    },
+)

@@ -1,0 +1,23 @@
+"""Overflow in half precision: as ``overflow``, where the gradient that is infinite is of a layer in float16.
+
+Scalers look for infinities where they occur. A rank that looks at its own, before they are added up, leaves out a step
+that others take. In ``standard`` where the strategy's own text speaks of precision.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="thorough",
+    standard_where="half precision",
+    workload="exact",
+    repeat=False,
+    fields={
+        "num_steps": 4,
+        "overflow": True,
+        "small_buckets": True,
+        "needs": ("non_finite_gradients", "mixed_dtypes"),
+        "judged_by": ("LS101", "LS202", "LS601"),
+    },
+)

@@ -1,0 +1,22 @@
+"""Halves that a rank does not use: as ``unused``, where the branches are in float16, in exact arithmetic.
+
+Who keeps what is in half precision apart has lists of its own, and a rank that has nothing to bring to one of them. In
+``standard`` where the strategy's own text speaks of precision.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="thorough",
+    standard_where="half precision",
+    workload="routed",
+    repeat=False,
+    fields={
+        "num_steps": 2,
+        "keep_steps": 1,
+        "small_buckets": True,
+        "needs": ("unused_parameters", "mixed_dtypes"),
+    },
+)
