@@ -123,6 +123,7 @@ class Scenario(BaseModel):
     delay_ms: float = Field(0.0, ge=0, description="collectives start and finish late by up to this, seeded by rank")
     keep_steps: int = Field(8, ge=0, description="contents are kept of the first steps, digests of all")
     small_buckets: bool = Field(False, description="built-in strategies get a small bucket cap: several buckets")
+    small_caps: bool = Field(False, description="and so do others, which take one in MB")
     evaluate: bool = Field(False, description="the workload's own evaluation runs after the last step")
 
     payloads: bool = Field(False, description="what collectives carry is kept, as it is of tagged gradients")

@@ -73,12 +73,13 @@ class Subject:
                 journal.tensor("built", -1, name, parameter, keep=True)
 
     def run(self) -> None:
-        scenario, size = self.scenario, sum(p.numel() * p.element_size() for p in self.model.parameters())
-        self.bucket_cap_mb = cap = small_bucket_cap_mb(size) if scenario.small_buckets else None
+        scenario = self.scenario
+        self.bucket_cap_mb = cap = small_bucket_cap_mb(self.model) if scenario.small_buckets else None
         strategy = load_strategy(scenario.strategy, self.folder, bucket_cap_mb=cap, style=scenario.driver)
+        strategy.have_small_buckets(cap if scenario.small_caps else None)
         if not self._claimed(strategy):
             return
-        seed_streams(self.scenario, self.rank)
+        seed_streams(scenario, self.rank)
         put_in_mode(self.model, scenario)
         with beside_another(self, strategy) as self.other:
             self.take_over(wrapped_by(self, strategy, self.model))
@@ -88,7 +89,7 @@ class Subject:
         if reason := why_not(self):
             self.journal.note("not_claimed", reason)
             return
-        if not (self._train_unevenly() if self.scenario.uneven else self._train(strategy)):
+        if not (self._train_unevenly() if scenario.uneven else self._train(strategy)):
             return
         self.journal.note("rng_end", states())
         self.journal.note("drawn", noise.told())
@@ -97,14 +98,13 @@ class Subject:
             self.journal.note("arrived", self.tags.arrived)
         if self.arrived is not None:
             self.journal.note("arrived", self.arrived)
-        if self.scenario.evaluate:
+        if scenario.evaluate:
             self.journal.note("evaluation", self.workload.evaluate(self.model))
 
     def _claimed(self, strategy: LoadedStrategy) -> bool:
         self.contract = strategy.contract
         self.journal.note("contract", strategy.contract_dict())
-        reason = strategy.not_claimed(self.scenario)
-        if reason is not None:
+        if (reason := strategy.not_claimed(self.scenario)) is not None:
             self.journal.note("not_claimed", reason)
         return reason is None
 

@@ -41,6 +41,8 @@ FEW_BUCKETS = 5  # a probe's small model spans about as many, and most of them h
 SMALLEST_BUCKET_CAP_MB = 0.0003
 OF_PEERS = ("gloo/", "Connection closed by peer", "Connection reset", "Timed out waiting", "NCCL")
 NOT_OFFERED = re.compile(r"\bnot (currently )?support|\bunsupported\b|\bcannot use\b", re.IGNORECASE)
+CAP = re.compile(r"(max_)?(bucket_)?(cap|size)_mb|bucket_mb")  # an argument: how large buckets may be
+NO_CAP = "it takes no cap of its buckets (bucket_cap_mb=...), or needs to be told it"
 NO_GROUP = "it takes no process group, or takes a rank or a world size as well; or it is a hook, or an optimizer"
 AN_OPTIMIZER = (
     "{name} is an optimizer, and a loop needs to know what wraps the model beside it: write a class with a "
@@ -99,6 +101,7 @@ class LoadedStrategy:
     contract: Contract
     declared: bool = True  # False: nobody declared a contract, and this one holds what torch's DDP does
     companions: dict[str, Callable[..., Any]] = field(default_factory=dict)  # called by the loop, by when
+    cap_argument: str | None = None  # by which a stranger's ``wrap`` takes a cap of its buckets, and need not
 
     def driven_by(self, driver: Driver) -> LoadedStrategy:
         """With the claims of nobody's declaring cut down to what ``driver``'s style can do at all; with those of the
@@ -123,12 +126,19 @@ class LoadedStrategy:
                 return DISCLAIMED + claim
         if scenario.imported_first and (reason := importing.why_not_first()):
             return reason
+        if scenario.small_caps and self.cap_argument is None:
+            return NO_CAP
         if scenario.subgroups and self.group_argument is None:
             return NO_GROUP
         for claim in scenario.only_if_claimed:
             if not claims(self.contract_dict(), claim):
                 return UNCLAIMED + claim
         return None
+
+    def have_small_buckets(self, cap_mb: float | None) -> None:
+        """Buckets of ``cap_mb``, where ``wrap`` takes a cap and the request says nothing of it. None: as it has them."""
+        if cap_mb is not None and self.cap_argument is not None:
+            self.options.setdefault(self.cap_argument, cap_mb)
 
     @property
     def group_argument(self) -> str | None:
@@ -173,6 +183,7 @@ def load_strategy(
         options.setdefault("bucket_cap_mb", bucket_cap_mb)
         if "first_bucket_cap_mb" in inspect.signature(target).parameters:
             options.setdefault("first_bucket_cap_mb", bucket_cap_mb / 2)
+    cap_argument = None if isinstance(ref, Builtin) else _cap_argument(target)
     contract = _contract(module, target, options)
     kinds = [kind for kind in styles().values() if kind.is_no_wrapper]
     if style is None and FunctionDriver.fits(target, **options):
@@ -183,7 +194,16 @@ def load_strategy(
     if kind is not None:
         target = partial(kind, target)
     companions = _companions(module, attribute)
-    return LoadedStrategy(target, options, contract or Contract(), contract is not None, companions)
+    return LoadedStrategy(target, options, contract or Contract(), contract is not None, companions, cap_argument)
+
+
+def _cap_argument(target: Any) -> str | None:
+    """The argument, in MB and with a number as its default, that says how large buckets may be."""
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    return next((p.name for p in parameters if CAP.fullmatch(p.name) and isinstance(p.default, int | float)), None)
 
 
 def _runs_bare(driver: Driver) -> bool:
@@ -196,8 +216,9 @@ def _runs_bare(driver: Driver) -> bool:
     return own.__module__.split(".")[0] != "ddp_core" and driver.wrapped is driver.model and not (theirs or hooked)
 
 
-def small_bucket_cap_mb(num_bytes: int) -> float:
-    """The cap under which a model of ``num_bytes`` spans several buckets, in MiB."""
+def small_bucket_cap_mb(model: torch.nn.Module) -> float:
+    """The cap under which ``model`` spans several buckets, in MiB."""
+    num_bytes = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     return max(num_bytes / FEW_BUCKETS / 2**20, SMALLEST_BUCKET_CAP_MB)
 
 
