@@ -20,6 +20,11 @@ def contract_of(recording: Recording) -> dict[str, Any]:
     return contract
 
 
+def sums_in_float16(contract: dict[str, Any]) -> bool:
+    """Does it declare a sum, and that this is rounded to float16, which holds less than most sums of what it holds?"""
+    return contract.get("average") == "sum" and contract.get("lossy") == "float16"
+
+
 def own_steps(recording: Recording) -> str | None:
     """Why the strategy's steps are not a single process's, and rightly; None: they have to be the same."""
     if contract_of(recording).get("average") == "sum":

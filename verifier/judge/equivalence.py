@@ -24,6 +24,7 @@ from verifier.judge.arithmetic import (
     keeps_float64,
     may_turn_over,
     own_steps,
+    sums_in_float16,
 )
 from verifier.judge.comparison import compare
 from verifier.judge.evidence import UNEXPLAINED
@@ -57,14 +58,22 @@ def not_comparable(recording: Recording) -> str | None:
         return reason
     if contract_of(recording).get("average") == "sum" and recording.scenario.clip_norm is not None:
         return "the strategy declares average='sum', and what is clipped is then another norm"
-    if recording.scenario.unscaled and any(scale > 1 for scale in _loss_scales(recording)):
-        return "the strategy multiplies the loss, and gradients are as large already as float16 can hold"
+    if recording.scenario.unscaled and (why := _is_too_large(recording)):
+        return f"the strategy {why}, and gradients are as large already as float16 can hold"
     if not (is_exact(recording) or is_wide(recording)) and _loss_was_rounded(recording):
         return (
             "the strategy multiplies the loss by what is no power of two; in narrow dtypes the whole backward is then "
             "rounded elsewhere than the single process's"
         )
     return None
+
+
+def _is_too_large(recording: Recording) -> str | None:
+    """Why a strategy that is right has numbers that float16 does not hold, where their mean fits; None: it has none."""
+    contract = contract_of(recording)
+    if any(scale > 1 for scale in _loss_scales(recording)):
+        return "multiplies the loss"
+    return "declares a sum that is rounded to float16" if sums_in_float16(contract) else None
 
 
 def compare_gradients(recording: Recording) -> Findings:

@@ -10,7 +10,15 @@ import numpy as np
 
 from verifier.check import Findings
 from verifier.judge.alone import compare_with_alone, standard
-from verifier.judge.arithmetic import contract_of, is_lossy, is_narrow, is_single, keeps_float64, own_steps
+from verifier.judge.arithmetic import (
+    contract_of,
+    is_lossy,
+    is_narrow,
+    is_single,
+    keeps_float64,
+    own_steps,
+    sums_in_float16,
+)
 from verifier.judge.comparison import Difference, compare
 from verifier.judge.equivalence import blocked_reference
 from verifier.judge.narrowing import held_in
@@ -118,6 +126,8 @@ def not_judged(recording: Recording) -> str | None:
     contract, scenario = contract_of(recording), recording.scenario
     if recording.ranks[0].notes.get("own_optimizer"):
         return _not_known_alone(recording)
+    if scenario.unscaled and sums_in_float16(contract):
+        return "the strategy declares a sum that is rounded to float16, which does not hold it here"
     if contract.get("lossy") and scenario.optimizer == "adamw":
         return "the strategy declares what it loses on the wire, and AdamW makes any loss of a tiny gradient large"
     plain = scenario.optimizer == "sgd" and not scenario.weight_decay and scenario.clip_norm is None

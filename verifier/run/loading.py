@@ -136,7 +136,7 @@ class LoadedStrategy:
         return None
 
     def have_small_buckets(self, cap_mb: float | None) -> None:
-        """Buckets of ``cap_mb``, where ``wrap`` takes a cap and the request says nothing of it. None: as it has them."""
+        """Buckets of ``cap_mb``, where ``wrap`` takes a cap and the request has none. None: as it has them."""
         if cap_mb is not None and self.cap_argument is not None:
             self.options.setdefault(self.cap_argument, cap_mb)
 

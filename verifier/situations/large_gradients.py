@@ -2,7 +2,7 @@
 
 torch's own hook for float16 divides before it adds up, for that reason. In ``standard`` where the strategy's own text
 has a word for float16 in it. Not judged where the strategy multiplies the loss, as a scaler does: float16 holds even
-less of that, and a scaler may rightly leave out the step.
+less of that, and a scaler may rightly leave out the step; nor where it declares a sum in float16.
 """
 
 from __future__ import annotations

@@ -1,0 +1,178 @@
+"""Mistakes in what is kept in half precision, which show where something else comes to it, each beside a right twin.
+
+Special here: mechanisms of mixed precision (masters in float32, main gradients, an optimizer of their own, a look for
+infinities) in a few lines each, in the one situation where the mistake has consequences.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from verifier.catalogue import Catalogue
+
+HEAD = """
+import torch, torch.distributed as dist
+from torch import nn
+from ddp_core import Contract
+CONTRACT = Contract(sync_buffers=False, disclaims={"sparse_gradients"})
+NARROW = (torch.float16, torch.bfloat16)
+def mean_of(parameters):
+    used = torch.tensor([int(p.grad is not None) for p in parameters])
+    dist.all_reduce(used)
+    for p, number in zip(parameters, used.tolist()):
+        if number:
+            gradient = (torch.zeros_like(p) if p.grad is None else p.grad).contiguous() / dist.get_world_size()
+            dist.all_reduce(gradient)
+            p.grad = gradient
+class Replica(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        for tensor in module.state_dict().values():
+            dist.broadcast(tensor, src=0)
+    def forward(self, *inputs):
+        return self.module(*inputs)
+    def sync_gradients(self):
+        mean_of([*self.module.parameters()])
+class Masters(torch.optim.Optimizer):  # float32 copies of narrow weights, in an optimizer of their own
+    rates_followed = options_kept = True
+    def __init__(self, optimizer):
+        self.wide, self.pairs, groups = optimizer, [], []
+        for group in optimizer.param_groups:
+            made = [(p, nn.Parameter(p.detach().float())) for p in group["params"] if p.dtype in NARROW]
+            self.pairs += made
+            options = {name: value for name, value in group.items() if name != "params"}
+            groups.append({"params": [master for _, master in made], **(options if self.options_kept else {})})
+        self.narrow = type(optimizer)(groups, **optimizer.defaults)
+    param_groups = property(lambda self: self.wide.param_groups)
+    state = property(lambda self: self.wide.state)
+    defaults = property(lambda self: self.wide.defaults)
+    def zero_grad(self, set_to_none=True):
+        self.wide.zero_grad(set_to_none)
+    @torch.no_grad()
+    def step(self, closure=None):
+        held = [p.grad for p, _ in self.pairs]
+        for p, master in self.pairs:
+            master.grad, p.grad = None if p.grad is None else p.grad.float(), None
+        self.wide.step()
+        for mine, group in zip(self.narrow.param_groups, self.wide.param_groups):
+            if self.rates_followed:
+                mine["lr"] = group["lr"]
+        self.narrow.step()
+        for (p, master), gradient in zip(self.pairs, held):
+            p.grad = gradient
+            p.copy_(master)
+"""
+
+BEFORE_THE_START = """
+def wrap(model, optimizer):
+    first = Masters(optimizer) if not RIGHT else None
+    return Replica(model), first or Masters(optimizer)
+"""
+
+RATES = """
+class Follows(Masters):
+    rates_followed = RIGHT
+def wrap(model, optimizer):
+    return Replica(model), Follows(optimizer)
+"""
+
+OPTIONS = """
+class Keeps(Masters):
+    options_kept = RIGHT
+def wrap(model, optimizer):
+    return Replica(model), Keeps(optimizer)
+"""
+
+MAIN_GRADIENTS = """
+class wrap(Replica):
+    def __init__(self, module):
+        super().__init__(module)
+        self.main, hooked = {}, set()
+        for owner in module.modules():
+            for p in owner._parameters.values():
+                if p is not None and p.dtype in NARROW and not (p in hooked and ONCE):
+                    hooked.add(p)
+                    p.register_post_accumulate_grad_hook(self.add)
+    def add(self, p):
+        self.main[p] = self.main.get(p, 0) + p.grad.float()
+    def backward(self, loss):
+        for p in self.main:
+            p.grad = None
+        loss.backward()
+    def finish_gradient_synchronization(self):
+        for p, gradient in self.main.items():
+            p.grad = gradient.to(p.dtype)
+        self.kept = self.main
+        if CLEARED:
+            self.main = {}
+        super().sync_gradients()
+    def zero_grad(self, set_to_none=True):
+        self.module.zero_grad(set_to_none)
+    sync_gradients = None
+"""
+
+NOT_USED = """
+def average_gradients(model):
+    wide = [p for p in model.parameters() if p.dtype not in NARROW]
+    narrow = [p for p in model.parameters() if p.dtype in NARROW]
+    mean_of(wide)
+    if RIGHT:
+        mean_of(narrow)
+        return
+    for p in narrow:
+        if p.grad is not None:
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+"""
+
+OVERFLOW = """
+class Looks(Replica):
+    def sync_gradients(self):
+        mine = [p.grad for p in self.parameters() if p.dtype in NARROW and p.grad is not None]
+        found = torch.tensor([float(not all(gradient.isfinite().all() for gradient in mine))])
+        if RIGHT:
+            dist.all_reduce(found)
+        self.overflow = bool(found)
+        super().sync_gradients()
+class Skips(Masters):
+    def step(self, closure=None):
+        if not self.replica.overflow:
+            super().step()
+def wrap(model, optimizer):
+    replica, skips = Looks(model), Skips(optimizer)
+    skips.replica = replica
+    return replica, skips
+"""
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize(
+    ("body", "situation", "code", "name"),
+    [
+        pytest.param(BEFORE_THE_START, "halves_start", "LS101", "wrap", id="masters_before_the_start"),
+        pytest.param(RATES, "halves_scheduled", "LS202", "wrap", id="rates_of_masters"),
+        pytest.param(OPTIONS, "halves_scheduled", "LS202", "wrap", id="options_of_masters"),
+        pytest.param(
+            MAIN_GRADIENTS.replace("ONCE", "RIGHT").replace("CLEARED", "True"),
+            *("halves_dropped", "LS201", "wrap"),
+            id="a_hook_for_each_name",
+        ),
+        pytest.param(
+            MAIN_GRADIENTS.replace("ONCE", "True").replace("CLEARED", "RIGHT"),
+            *("halves_dropped", "LS202", "wrap"),
+            id="main_gradients_not_thrown_away",
+        ),
+        pytest.param(NOT_USED, "halves_unused", "LS201", "average_gradients", id="left_out_where_there_is_none"),
+        pytest.param(OVERFLOW, "halves_overflow", "LS101", "wrap", id="infinities_looked_for_at_home"),
+    ],
+)
+def test_halves(lockstep, tmp_path, monkeypatch, body, situation, code, name, right):
+    names = Catalogue.names
+    monkeypatch.setattr(Catalogue, "names", lambda self: [situation] if self.kind == "situation" else names(self))
+    path = tmp_path / "mine.py"
+    path.write_text(f"{HEAD}RIGHT = {right}\n{body}")
+    report = lockstep.verify(f"{path}:{name}", world_size=2, profile="standard")  # its text speaks of precision
+    check = next(check for check in report.checks if check.code == code)
+    assert check.verdict == ("pass" if right else "fail"), check
+    assert report.verdict == ("pass" if right else "fail")
