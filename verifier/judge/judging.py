@@ -20,7 +20,6 @@ from verifier.scenario import Scenario
 from verifier.verdict import NOT_TRIED, CheckResult, Failure, Verdict
 
 MAX_FAILURES_SHOWN = 8
-DECODED = ("misplaced_elements", "another_parameters_gradient")
 TOO_EARLY = (
     "it is right where it is imported once there is a process group: ask for ranks and world sizes where they are "
     "used, not in a module's constants or a function's defaults"
@@ -80,12 +79,8 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
 
 
 def _shown(failures: list[Failure]) -> list[Failure]:
-    """The first few; where none of those is explained, one of which codes say what went where, if there is one."""
-    first, later = failures[:MAX_FAILURES_SHOWN], failures[MAX_FAILURES_SHOWN:]
-    decoded = next((failure for failure in later if failure.cause in DECODED), None)
-    if decoded is not None and all(failure.cause is None for failure in first):
-        first[-1] = decoded
-    return first
+    """The first few, those that are explained before the others: eight without a reason would hide the one that has."""
+    return sorted(failures, key=lambda failure: failure.cause is None)[:MAX_FAILURES_SHOWN]
 
 
 def _with_what_places_say(failures: list[Failure], recordings: Sequence[Recording]) -> list[Failure]:
