@@ -27,6 +27,8 @@ EXPECTED_CLAIMS = {
     "loose_forwards": "forwards before the only backward, one of them without gradients, and one that none follows, "
     "or that raises",
     "dropped_batches": "a batch whose gradients are thrown away by zero_grad(), after a backward that no step follows",
+    "late_zero_grad": "zero_grad() between the forward and the backward",
+    "evaluation": "evaluations before the first step and between steps",
     "several_models": "a second model of the process under the strategy as well, trained in turns",
     "subgroups": "a process group smaller than the job, where wrap() takes one",
     "structured_outputs": "a model that returns a dict, with a tuple in it, or a dataclass, and not a tensor",

@@ -34,6 +34,7 @@ BOUND = 0.01  # of the norm of a tensor's whole movement so far, by a rule of it
 BOUND_AS_ASKED = 1e-4  # by torch's SGD or AdamW, in exact arithmetic or float64, or by what is nearly that
 STILL = 1e-12  # of a tensor's norm: what is no movement
 NOT_FINITE = "weights have become NaN or infinite, on one rank as well, and tell nothing"
+NARROW = ("float16", "bfloat16")  # in which small numbers that a rule adds, as an eps, are nothing
 NEVER_MOVES = "never_moves"  # a note that judging makes: an own rule moves no weight in any scenario
 LONGEST_REST = 2  # steps of a warm-up that starts at a rate of 0
 NOT_FINITE_HERE = "weights have become NaN or infinite by a rule that is the strategy's own: this tells nothing"
@@ -199,7 +200,10 @@ def _compare(
         return
     observed, wanted, begun = found
     if not np.isfinite(wanted).all() and not np.isfinite(observed).all():
-        findings.blocked = NOT_FINITE
+        if any(tensor is not None and tensor.dtype in NARROW for tensor in held):
+            findings.not_claimed = f"in half precision {NOT_FINITE}"
+        else:
+            findings.blocked = NOT_FINITE
         return
     findings.comparisons += 1
     margin = off_by(observed, wanted, begun) / bound

@@ -12,5 +12,5 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="exact",
-    fields={"num_steps": 2, "evaluate_after": (-1, 0, 1), "small_buckets": True, "needs": ("float64",)},
+    fields={"num_steps": 2, "evaluate_after": (-1, 0, 1), "small_buckets": True, "needs": ("evaluation", "float64")},
 )

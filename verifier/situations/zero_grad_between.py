@@ -11,5 +11,5 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="exact",
-    fields={"num_steps": 2, "zero_grad": "after_forward", "needs": ("float64",)},
+    fields={"num_steps": 2, "zero_grad": "after_forward", "needs": ("late_zero_grad", "float64")},
 )

@@ -16,6 +16,6 @@ SITUATION = Situation(
         "zero_grad": "after_forward",
         "set_to_none": False,
         "small_buckets": True,
-        "needs": ("float64",),
+        "needs": ("late_zero_grad", "float64"),
     },
 )
