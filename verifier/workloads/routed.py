@@ -7,7 +7,7 @@ the first steps misses it.
 a mask token and another head, on which wrappers hang what is done once a backward. ``gated`` runs everywhere and counts
 for some samples alone, as experts that are weighed do: on the other ranks its gradient is zeros, and not None. In exact
 arithmetic, in float64: the single process, which sees all samples, uses all branches that any rank does, and its
-gradient of ``never`` is None. One situation has a single step of it in float32, one has branches in float16, and in
+gradient of ``never`` is None. One situation has a single step of it in float32, one has branches in float16, where factors are rounded and nothing is exact, and in
 another the branches' weights are in column-major order.
 
 With several micro-batches, what the last one uses the others do not, and the reverse: who looks in the backward that
@@ -48,7 +48,9 @@ class RoutedModel(nn.Module):
 
 
 class Routed(Workload):
-    exact = True
+    @property
+    def exact(self) -> bool:  # type: ignore[override]  # float16 does not hold what a factor that is rounded comes to
+        return self.scenario.situation != "halves_unused"
 
     def model(self, rank: int | None) -> nn.Module:
         model = RoutedModel().to(self.dtype)
