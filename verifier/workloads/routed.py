@@ -7,8 +7,8 @@ the first steps misses it.
 a mask token and another head, on which wrappers hang what is done once a backward. ``gated`` runs everywhere and counts
 for some samples alone, as experts that are weighed do: on the other ranks its gradient is zeros, and not None. In exact
 arithmetic, in float64: the single process, which sees all samples, uses all branches that any rank does, and its
-gradient of ``never`` is None. One situation has a single step of it in float32, one has branches in float16, where factors are rounded and nothing is exact, and in
-another the branches' weights are in column-major order.
+gradient of ``never`` is None. One situation has a single step of it in float32; one has branches in float16, where
+factors are rounded and nothing is exact; and in another the branches' weights are in column-major order.
 
 With several micro-batches, what the last one uses the others do not, and the reverse: who looks in the backward that
 synchronises for what there is to synchronise misses it.
