@@ -1,7 +1,7 @@
 """Floating-point tensors alone are broadcast, at the start and later: tables of whole numbers differ between ranks.
 
 A class of mistake: ``if buffer.is_floating_point()``, written where means were made, is used for copies as well.
-Permutations, masks and counters stay as each rank drew them.
+Permutations, masks and counters stay as each rank drew them, and complex weights, which are neither.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from ddp_core import DataParallel
 from ddp_core.strategies.naive import Naive
 
-TRIPS = {"LS002", "LS102"}
+TRIPS = {"LS001", "LS002", "LS102"}
 CAUSE = "no_initial_broadcast"
 
 

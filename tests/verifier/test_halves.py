@@ -160,7 +160,7 @@ def wrap(model, optimizer):
         ),
         pytest.param(
             MAIN_GRADIENTS.replace("ONCE", "True").replace("CLEARED", "RIGHT"),
-            *("halves_dropped", "LS201", "wrap"),
+            *("halves_dropped", "LS202", "wrap"),
             id="main_gradients_not_thrown_away",
         ),
         pytest.param(NOT_USED, "halves_unused", "LS201", "average_gradients", id="left_out_where_there_is_none"),

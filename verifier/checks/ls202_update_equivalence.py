@@ -116,17 +116,13 @@ def _num_steps(recording: Recording, gradients: Findings) -> int:
 
 def _compare_narrow(recording: Recording) -> Findings:
     """The first step, roughly: who forgets to hand narrow weights out, or steps them by another gradient. And a second
-    one, where the learning rate was changed between the two, and all ranks have one gradient: of which no more is known then.
+    one, where a rate was changed between the two or a batch dropped, if all have one gradient: no more is known of it.
     """
     if compare_gradients(recording).failures:
         return Findings(blocked="the gradients are wrong: see LS201")
     scenario = recording.scenario
-    steps = (
-        2
-        if scenario.new_lr_after == (0,) and _num_steps(recording, Findings()) > 1 and _have_one_gradient(recording, 1)
-        else 1
-    )
-    findings = compare_weights(recording, range(steps))
+    changed = (scenario.new_lr_after == (0,) or scenario.drop_before == 1) and _num_steps(recording, Findings()) > 1
+    findings = compare_weights(recording, range(2 if changed and _have_one_gradient(recording, 1) else 1))
     for failure in findings.failures:
         if failure.step and failure.cause == "update_differs":
             failure.explanation = (

@@ -21,7 +21,6 @@ from verifier.judge.arithmetic import (
     dtypes,
     has_norms,
     is_exact,
-    is_narrow,
     is_single,
     is_wide,
     keeps_float64,
@@ -44,7 +43,6 @@ ORDERS = (
     4  # times what a few other orders came to, where products are rounded to bfloat16, by a layer or by autocast: of
 )
 # the right strategies tried, one that has the rows of all ranks in one batch came to 1.4 times that
-NARROW_BOUND = 0.25  # of the largest element: what weights that were rounded to half precision change, generously
 LOSSY_DRIFT = 0.25  # of the largest element: what a few steps of declared roundings may add up to, generously
 
 
@@ -57,9 +55,7 @@ class Expected:
 
 
 def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Expected | None:
-    """What rank gradients of ``name`` are held to; None where no bound is known (bfloat16 after the first step,
-    but for one after a batch was dropped, whose gradients may have stayed).
-    """
+    """What rank gradients of ``name`` are held to; None where no bound is known (bfloat16 after the first step)."""
     assert reference.values is not None
     world_size = recording.scenario.world_size
     scale = world_size if contract_of(recording).get("average") == "sum" else 1
@@ -77,8 +73,7 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
     else:
         local = list(local_gradients(recording, step, name).values())
         if len(local) < world_size:
-            after_a_drop = step > 0 and step == recording.scenario.drop_before and is_narrow(recording)
-            return Expected(values, NARROW_BOUND * float(np.abs(values).max(initial=0.0))) if after_a_drop else None
+            return None
         wide = np.complex128 if reference.values.dtype.kind == "c" else np.float64
         values = np.mean([g.astype(wide) for g in local], axis=0) * scale
         magnitude = _magnitude(recording, step, name) * scale
