@@ -6,8 +6,7 @@ from verifier.situation import Situation
 
 SITUATION = Situation(
     since="standard",
-    workload="llama",
-    samples_per_micro_batch=2,
+    workload="exact",
     fields={
         "num_steps": 3,
         "raise_before": 2,
