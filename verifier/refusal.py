@@ -28,6 +28,7 @@ def refusal(recording: Recording) -> str | None:
     contract = recording.ranks[0].notes.get("contract")  # absent: it was not even imported
     unclaimed = [need for need in recording.scenario.needs if contract and not claims(contract, need)]
     outcomes = {rank.rank: rank.outcome or {} for rank in recording.ranks}
+    unclaimed += ["small_caps"] if recording.scenario.small_caps else []  # nobody claims that any cap will do
     if not unclaimed or not all(outcome.get("status") == "raised" for outcome in outcomes.values()):
         return None
     if any(SHARES_MEMORY in rank.notes for rank in recording.ranks):  # it is the observer that said no

@@ -85,7 +85,7 @@ class Scenario(BaseModel):
     evaluate_after: Steps = Field((), description="after these steps a forward in eval mode; -1: before the first")
     evaluate_amid: bool = Field(False, description="and one after the first micro-batch of each step")
     save_after: int | None = Field(None, description="after this step a checkpoint is made, and training goes on")
-    save_amid: bool = Field(False, description="and one after the second micro-batch of each step, where it is claimed")
+    save_amid: bool = Field(False, description="and one after the second micro-batch of each step, unless disclaimed")
     resume_after: int | None = Field(None, description="after this step a fresh replica takes over by state_dict()")
     built_first: bool = Field(False, description="the fresh replica has its optimizer before anything is loaded")
     stepped_first: bool = Field(False, description="and it has taken a step before that, which is thrown away")

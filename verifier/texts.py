@@ -80,7 +80,7 @@ speaks_of_nodes = shown(
     r"local_rank|local_world|node_rank|group_rank|new_group|new_subgroups|device_mesh", any_case=True
 )
 says_precision = shown(r"float16|\bfp16|\bhalf\b|\.float\(\)|float32|\bfp32|main_grad|\bmasters?\b", any_case=True)
-says_cap = shown(r"\b(max_)?(bucket_)?(cap|size)_mb\b|\bbucket_mb\b")
+says_cap = shown(r"\b((max_)?bucket_((cap|size)_)?mb|cap_mb)\b")
 says_kinds = shown(r"is_floating_point|is_complex|complex|\.real\b")
 _by_shape = shown(r"\b(new_)?(zeros|empty)\([^()]*(\.shape\b|\.size\(\))")
 _like, _contiguous = shown(r"\b(zeros|empty)_like\("), shown(r"\bcontiguous\(")

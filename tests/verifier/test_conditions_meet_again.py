@@ -196,13 +196,7 @@ class wrap(Replica):
     ("body", "situation", "code", "name"),
     [
         pytest.param(COPIES + 'WHAT = "weights"', "strided_start", "LS001", "wrap", id="weights_sent_as_copies"),
-        pytest.param(
-            COPIES + 'WHAT = "buffers"\nCONTRACT = Contract()',
-            "strided_start",
-            "LS002",
-            "wrap",
-            id="buffers_sent_as_copies",
-        ),
+        pytest.param(OF_BUFFERS, "strided_start", "LS002", "wrap", id="buffers_sent_as_copies"),
         pytest.param(KINDS, "complex_start", "LS001", "wrap", id="neither_floats_nor_whole"),
         pytest.param(USED_IN_A_NODE, "nodes_unused", "LS201", "wrap", id="used_in_a_node"),
         pytest.param(LAST_BETWEEN_NODES, "nodes_accumulated", "LS201", "wrap", id="the_last_between_nodes"),

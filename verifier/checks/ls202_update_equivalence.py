@@ -3,15 +3,16 @@
 Claim: where the gradients were right, so are the weights after ``optimizer.step()``: every parameter was stepped, once,
 with the right state, and one that no rank used stayed where it was. Bit for bit in exact arithmetic (where a factor of
 the strategy's rounds gradients, as far off as that moves weights), else within a bound that follows from the dtype and
-the optimizer; in float32 and complex64 within a thousandth of what has moved; in bfloat16, after the first step alone,
-within a quarter, and four roundings.
+the optimizer; in float32 and complex64 within a thousandth of what has moved; in half precision, after the first step,
+and after a second where a rate has changed or a batch was dropped before it, within a quarter, and four roundings for
+each step.
 
 Where the update rule is the strategy's own (Muon, Lion, another AdamW), a single process has what the same strategy
 comes to on one rank that takes everybody's samples. It is run there as well, and each tensor's movement has to be the
 same to a hundredth. The rule is taken for its own where a driver of the strategy's makes another optimizer than the
 loop asked for, and where the contract says ``optimizer="own"``. Weights that all rest, or become NaN, on one rank as
-well show nothing: unknown. With ``average="sum"`` it is the single process whose
-loss is multiplied by the number of ranks, and a ten-thousandth.
+well show nothing: unknown, and not judged where those are in half precision. With ``average="sum"`` it is the single
+process whose loss is multiplied by the number of ranks, and a ten-thousandth.
 
 Catches: an optimizer that holds other tensors than those that are trained; steps skipped or taken twice; sharded
 optimizers that do not hand out what they own; optimizer state that is lost; an inner optimizer that no scheduler
@@ -135,7 +136,7 @@ def _compare_narrow(recording: Recording) -> Findings:
 def _have_one_gradient(recording: Recording, step: int) -> bool:
     """Do all ranks hold the same bits of every gradient that any of them shows in ``step``?"""
     shown = [{name: tensor.bits for name, tensor in rank.named("gradient", step).items()} for rank in recording.ranks]
-    return all(of_one == shown[0] for of_one in shown)
+    return bool(shown[0]) and all(of_one == shown[0] for of_one in shown)
 
 
 def _judge_what_is_shown(recording: Recording, reason: str) -> Findings:

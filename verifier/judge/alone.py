@@ -89,6 +89,8 @@ def compare_with_alone(recording: Recording, steps: range) -> Findings:
                 _compare(recording, alone, rank, step, name, bound, findings)
         if findings.failures:
             break
+    if findings.blocked:
+        findings.not_claimed = None
     if has_own_rule(recording) and not findings.failures and len(steps) > 1:
         _judge_rested(recording, alone, steps, findings)
     return findings

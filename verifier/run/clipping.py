@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from verifier.lines import NORM
-from verifier.run.together import said_by_all
+from verifier.run.together import any_rank_says
 
 if TYPE_CHECKING:
     from verifier.worker import Subject
@@ -44,15 +44,16 @@ def was_too_early(subject: Subject) -> bool:
 
     Asked of all: where one rank serves the others, it alone is seen to put sums in gradients' place.
     """
-    clipped_by_loop = subject.scenario.clip_norm is not None and subject.driver.own_clip is None
-    driver = subject.driver
-    brought = driver.optimizer_of_wrap is not None or callable(getattr(driver.wrapped, "wrap_optimizer", None))
-    if not (clipped_by_loop and brought):
+    if subject.scenario.clip_norm is None:
         return False
-    return any(said_by_all(subject, "clipped_too_early", _reduced_in_step(subject)))
+    return any_rank_says(subject, "clipped_too_early", _reduced_in_step(subject))
 
 
 def _reduced_in_step(subject: Subject) -> bool:
+    driver = subject.driver
+    brought = driver.optimizer_of_wrap is not None or callable(getattr(driver.wrapped, "wrap_optimizer", None))
+    if driver.own_clip is not None or not brought:
+        return False
     trained, reduced = sum(parameter.numel() for _, parameter in subject.parameters), subject.observer.num_reduced
     already = reduced[0, "backward"] + reduced[0, "before_step"] >= trained  # and the step hands out what is new
     return ("gradient", 0) in subject.journal.replaced or (reduced[0, "step"] >= trained > 0 and not already)

@@ -29,7 +29,11 @@ BEFORE_ALL = -1  # the step that an evaluation before the first one comes after
 
 
 def evaluate(subject: Subject, step: int) -> Any:
-    """A forward of the wrapped model in evaluation mode, without gradients; returns what it returned."""
+    """A forward of the wrapped model in evaluation mode, without gradients; returns what it returned. Who disclaims
+    evaluations is asked for none.
+    """
+    if "evaluation" in subject.contract.disclaims:
+        return None
     *inputs, _ = subject.workload.micro_batch(step, 0, subject.rank)
     try:
         subject.phase("evaluation")

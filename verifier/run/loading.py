@@ -41,7 +41,7 @@ FEW_BUCKETS = 5  # a probe's small model spans about as many, and most of them h
 SMALLEST_BUCKET_CAP_MB = 0.0003
 OF_PEERS = ("gloo/", "Connection closed by peer", "Connection reset", "Timed out waiting", "NCCL")
 NOT_OFFERED = re.compile(r"\bnot (currently )?support|\bunsupported\b|\bcannot use\b", re.IGNORECASE)
-CAP = re.compile(r"(max_)?(bucket_)?(cap|size)_mb|bucket_mb")  # an argument: how large buckets may be
+CAP = re.compile(r"(max_)?bucket_((cap|size)_)?mb|cap_mb")  # an argument: how large buckets may be
 NO_CAP = "it takes no cap of its buckets (bucket_cap_mb=...), or needs to be told it"
 NO_GROUP = "it takes no process group, or takes a rank or a world size as well; or it is a hook, or an optimizer"
 AN_OPTIMIZER = (
@@ -203,7 +203,7 @@ def _cap_argument(target: Any) -> str | None:
         parameters = inspect.signature(target).parameters.values()
     except (TypeError, ValueError):
         return None
-    return next((p.name for p in parameters if CAP.fullmatch(p.name) and isinstance(p.default, int | float)), None)
+    return next((p.name for p in parameters if CAP.fullmatch(p.name) and type(p.default) in (int, float)), None)
 
 
 def _runs_bare(driver: Driver) -> bool:

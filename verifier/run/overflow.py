@@ -14,7 +14,7 @@ from torch import nn
 
 from verifier.journal import digest
 from verifier.lines import ON_ALL
-from verifier.run.together import said_by_all
+from verifier.run.together import any_rank_says
 from verifier.scenario import Scenario
 from verifier.uncompiled import uncompiled
 
@@ -51,4 +51,4 @@ def finite_everywhere(subject: Subject, step: int) -> bool:
     infinite?
     """
     own = all(bool(torch.isfinite(parameter).all()) for _, parameter in subject.parameters)
-    return all(said_by_all(subject, f"finite/{step}", own))
+    return not any_rank_says(subject, f"not_finite/{step}", not own)

@@ -5,7 +5,7 @@ Special here: nothing is kept of it. What counts is what the act leaves behind, 
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from ddp_core.driver import Driver
@@ -24,8 +24,14 @@ def save_and_go_on(subject: Subject, step: int) -> bool:
 
 
 def save_amid(subject: Subject, step: int) -> None:
-    """The same between two micro-batches; where it is disclaimed, or there is none to ask for, nothing is asked."""
-    if "state_dict" not in subject.contract.disclaims and not _without_state(subject):
+    """The same between two micro-batches; where it is disclaimed, or there is none to ask for, nothing is asked.
+
+    Who does not say that it has a state may refuse to show it just then, as torch's ZeroRedundancyOptimizer does: that
+    is no answer to what this scenario asks, which is what becomes of gradients.
+    """
+    if "state_dict" in subject.contract.disclaims or _without_state(subject):
+        return
+    with nullcontext() if "state_dict" in subject.contract.supports else suppress(StrategyError):
         _save(subject, f"between two micro-batches of step {step}")
 
 

@@ -18,7 +18,7 @@ SITUATION = Situation(
         "resume_after": 1,
         "built_first": True,
         "small_buckets": True,
-        "needs": ("state_dict", "broadcasts_at_start", "odd_parameters", "float64"),
+        "needs": ("evaluation", "state_dict", "broadcasts_at_start", "odd_parameters", "float64"),
         "judged_by": ("LS504",),
     },
 )

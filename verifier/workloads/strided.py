@@ -1,7 +1,6 @@
 """Strided: parameters whose elements do not lie in row-major order, in exact arithmetic.
 
-A transposed weight (dense, in column-major order), a convolution in channels-last layout, and a buffer in column-major
-order.
+A transposed weight (dense, in column-major order), a convolution in channels-last layout, and a transposed buffer.
 Transports move what lies in memory: a reduction over tensors that are laid out differently, or a buffer that was filled
 by ``view(-1)``, adds up elements that do not belong together.
 """
