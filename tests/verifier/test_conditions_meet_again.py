@@ -149,24 +149,6 @@ def average_gradients(model):
         p.grad = (whole / dist.get_world_size()).view(p.shape)
 """
 
-FLOAT32_APART = """
-class Apart(torch.optim.Optimizer):  # its own optimizer, for what is kept elsewhere
-    def __init__(self, optimizer):
-        self.asked, self.own = optimizer, type(optimizer)(optimizer.param_groups[0]["params"], **optimizer.defaults)
-    param_groups = property(lambda self: self.asked.param_groups)
-    state = property(lambda self: self.own.state)
-    defaults = property(lambda self: self.asked.defaults)
-    def zero_grad(self, set_to_none=True):
-        self.own.zero_grad(set_to_none)
-    def step(self, closure=None):
-        narrow = all(p.dtype == torch.float32 for p in self.asked.param_groups[0]["params"])
-        if RIGHT or not narrow:
-            self.own.param_groups[0]["lr"] = self.asked.param_groups[0]["lr"]
-        self.own.step()
-def wrap(model, optimizer):
-    return Replica(model), Apart(optimizer)
-"""
-
 BUCKETS = """
 class wrap(Replica):
     def __init__(self, module, bucket_cap_mb=25):
@@ -204,7 +186,6 @@ class wrap(Replica):
         pytest.param(CLEARED_BY_A_CHECKPOINT, "accumulation", "LS201", "wrap", id="cleared_by_a_checkpoint"),
         pytest.param(NO_ROWS, "sparse", "LS201", "average_gradients", id="sparse_without_rows"),
         pytest.param(PLACES, "mixed_dtypes", "LS201", "average_gradients", id="places_in_half_precision"),
-        pytest.param(FLOAT32_APART, "schedule", "LS202", "wrap", id="rates_of_float32"),
         pytest.param(BUCKETS, "unused_buckets", "LS201", "wrap", id="a_bucket_that_is_not_used"),
     ],
 )

@@ -6,7 +6,8 @@ from verifier.situation import Situation
 
 SITUATION = Situation(
     since="standard",
-    workload="exact",
+    workload="llama",
+    samples_per_micro_batch=2,
     fields={
         "num_steps": 3,
         "raise_before": 2,

@@ -1,7 +1,5 @@
 """Schedule: after the first of two steps the learning rate falls, where a scheduler lets it: in ``param_groups``.
 
-In float32: who keeps weights of that dtype elsewhere has an optimizer of its own for them.
-
 An optimizer inside another, made once with what it was given then, goes on with the old one. Not tried where a group
 has no ``lr``: torch's schedulers refuse those.
 """
@@ -12,11 +10,12 @@ from verifier.situation import Situation
 
 SITUATION = Situation(
     since="standard",
-    workload="layers",
+    workload="llama",
+    samples_per_micro_batch=2,
     fields={
         "num_steps": 2,
         "new_lr_after": (0,),
         "small_buckets": True,
-        "needs": ("schedules",),
+        "needs": ("schedules", "float64"),
     },
 )

@@ -23,7 +23,6 @@ DTYPES = {
     "mixed_dtypes": (torch.float32, torch.float64, torch.bfloat16, torch.float16),
     "mixed_accumulated": (torch.float32, torch.float64, torch.bfloat16, torch.float16),
     "restart_dtypes": (torch.float32, torch.float64, torch.float32),
-    "schedule": (torch.float32,) * 3,
     "halves_start": (torch.float32, torch.float16, torch.bfloat16),
     "halves_scheduled": (torch.float32, torch.float16, torch.bfloat16),
     "halves_dropped": (torch.float32, torch.float16, torch.float16, torch.bfloat16, torch.bfloat16),
