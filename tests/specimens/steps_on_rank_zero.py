@@ -1,8 +1,8 @@
 """Reduces gradients in one method and steps in another, and steps on rank 0 alone: the others are taken to follow.
 
-A class of mistake: "rank 0 does the work, the others only have to compute gradients", from a loop in which the weights were sent out once
-more after each step; the broadcast was taken out when gradients came to be reduced on every rank, and the condition
-stayed.
+A class of mistake: "rank 0 does the work, the others only have to compute gradients", from a loop in which the weights
+were sent out once more after each step. The broadcast was taken out when gradients came to be reduced on every rank,
+and the condition stayed.
 """
 
 from __future__ import annotations
