@@ -1,6 +1,6 @@
 """A step is left out where one rank met an infinity and taken where all did: flags are added up and compared with one.
 
-A class of mistake: a scaler of two devices that asks ``found == 1`` instead of ``found > 0``. It is right on one device,
+A class of mistake: a scaler of two devices that asks ``found == 1`` instead of ``found > 0``. It is right on one card,
 right while infinities are rare, and wrong in the step in which every rank overflows, which a scale that is too large
 begins with.
 """
