@@ -75,13 +75,12 @@ def shown(pattern: str, *, any_case: bool = False) -> Callable[[StrategyRef], bo
 says_float16 = shown(r"(?<!b)float16|fp16|\bhalf\b", any_case=True)
 says_group = shown(r"\b(process_group|dp_group|pg|group)\b\s*[:=,)]")  # names that process groups have as arguments
 says_norm_type = shown(r"\bnorm_type\b")
-says_complex = shown(r"complex|view_as_real", any_case=True)
+says_complex = shown(r"complex|view_as_real|is_floating_point", any_case=True)  # the last leaves those out
 speaks_of_nodes = shown(
     r"local_rank|local_world|node_rank|group_rank|new_group|new_subgroups|device_mesh", any_case=True
 )
 says_precision = shown(r"float16|\bfp16|\bhalf\b|\.float\(\)|float32|\bfp32|main_grad|\bmasters?\b", any_case=True)
 says_cap = shown(r"\b((max_)?bucket_((cap|size)_)?mb|cap_mb)\b")
-says_kinds = shown(r"is_floating_point|is_complex|complex|\.real\b")
 _by_shape = shown(r"\b(new_)?(zeros|empty)\([^()]*(\.shape\b|\.size\(\))")
 _like, _contiguous = shown(r"\b(zeros|empty)_like\("), shown(r"\bcontiguous\(")
 defines_add_param_group = shown(r"\bdef add_param_group\b")

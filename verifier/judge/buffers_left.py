@@ -41,8 +41,9 @@ def outside_of_what_was_left(found: Tensor, ranks: Sequence[RankRecording], step
 
 
 def _ends(ranks: Sequence[RankRecording], step: int, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """The smallest and the largest of what ``ranks`` left in buffer ``name``, by element; None: not all is told,
-    or not of one shape."""
+    """The smallest and the largest of what ``ranks`` left in buffer ``name``, by element; None: not all is told, or
+    not of one shape.
+    """
     tensors = [rank.tensor("left_buffer", step, name) for rank in ranks]
     values = [tensor.values for tensor in tensors if tensor is not None and tensor.values is not None]
     if len(values) < len(tensors) or len({one.shape for one in values}) != 1:

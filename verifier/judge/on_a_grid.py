@@ -23,9 +23,7 @@ def on_a_grid(e: GradientEvidence) -> Cause | None:
     """
     if e.observed.dtype.kind != "f" or e.observed.size < FEWEST_ELEMENTS or not np.isfinite(e.observed).all():
         return None
-    if (
-        is_one_row(e.observed) or not (e.observed > 0).any() or not (e.observed < 0).any()
-    ):  # one number everywhere is no sign
+    if is_one_row(e.observed) or not ((e.observed > 0).any() and (e.observed < 0).any()):  # one number is no sign
         return None
     seen = _multiples(e) or _few_sizes(e)
     if seen is None:

@@ -1,7 +1,7 @@
 """Complex start: real and complex parameters, built with other numbers on every rank.
 
-A weight that is neither a floating point number nor a whole one, as ``is_floating_point()`` has it, is easily left out;
-half of one, too. In ``standard`` where the strategy's own text has a word for one of those.
+A weight that is neither a floating point number, as ``is_floating_point()`` has it, nor a whole one is easily left out.
+In ``standard`` where the strategy's own text speaks of complex numbers, or asks that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from verifier.situation import Situation
 
 SITUATION = Situation(
     since="thorough",
-    standard_where="kinds of numbers",
+    standard_where="complex numbers",
     order=15,
     workload="layers",
     repeat=False,
