@@ -1,10 +1,12 @@
-"""A strategy that is right but for one act of misbehaviour: what several files here plant and look at."""
+"""What several files here use: a strategy that is right but for one act of misbehaviour, and a few situations alone."""
 
 from __future__ import annotations
 
 import textwrap
 
 import pytest
+
+from verifier.catalogue import Catalogue
 
 WRAPPER = """
 import os, signal, subprocess, sys, time
@@ -42,6 +44,17 @@ def misbehaving(tmp_path):
         return str(path)
 
     return make
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """A function of situations' names: what is verified afterwards is so in those that its profile includes."""
+    names = Catalogue.names
+
+    def limit(*situations):
+        monkeypatch.setattr(Catalogue, "names", lambda self: [*situations] if self.kind == "situation" else names(self))
+
+    return limit
 
 
 def ranks(report, place=0):

@@ -12,7 +12,6 @@ import random
 import numpy as np
 import pytest
 
-from verifier.catalogue import Catalogue
 from verifier.judge import judging
 from verifier.pytest_plugin import Lockstep
 from verifier.recording import Recording
@@ -97,9 +96,8 @@ def another(tensor, draw):
         ("p.data.half()", "float16 of shape [8, 6]"),
     ],
 )
-def test_weights_of_another_kind_are_wrong_and_not_unknown(lockstep, tmp_path, monkeypatch, changed, kind):
-    names = Catalogue.names
-    monkeypatch.setattr(Catalogue, "names", lambda self: ["plain"] if self.kind == "situation" else names(self))
+def test_weights_of_another_kind_are_wrong_and_not_unknown(lockstep, tmp_path, only, changed, kind):
+    only("plain")
     path = tmp_path / "mine.py"
     path.write_text(NARROWED.replace("CHANGED", changed))
     report = lockstep.verify(f"{path}:wrap", world_size=2, profile="quick", checks=["LS101"])

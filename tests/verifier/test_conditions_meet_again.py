@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.catalogue import Catalogue
-
 HEAD = """
 import os
 import torch, torch.distributed as dist
@@ -189,9 +187,8 @@ class wrap(Replica):
         pytest.param(BUCKETS, "unused_buckets", "LS201", "wrap", id="a_bucket_that_is_not_used"),
     ],
 )
-def test_where_they_meet(lockstep, tmp_path, monkeypatch, body, situation, code, name, right):
-    names = Catalogue.names
-    monkeypatch.setattr(Catalogue, "names", lambda self: [situation] if self.kind == "situation" else names(self))
+def test_where_they_meet(lockstep, tmp_path, only, body, situation, code, name, right):
+    only(situation)
     path = tmp_path / "mine.py"
     path.write_text(f"{HEAD}RIGHT = {right}\n{body}")
     report = lockstep.verify(f"{path}:{name}", world_size=2, profile="standard")  # found by its text, where it has to

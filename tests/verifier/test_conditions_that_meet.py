@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.catalogue import Catalogue
-
 HEAD = """
 import torch, torch.distributed as dist
 from ddp_core import Contract
@@ -71,26 +69,25 @@ def average_gradients(model):
         pytest.param(FLAGS, "wrap", "no_number", "LS202", "taken_from_all", id="a_count_of_flags_for_nan"),
     ],
 )
-def test_where_they_meet_it_is_told(lockstep, tmp_path, monkeypatch, body, name, situation, code, cause, right):
-    check = _judged(lockstep, tmp_path, monkeypatch, body, name, situation, code, right)
+def test_where_they_meet_it_is_told(lockstep, tmp_path, only, body, name, situation, code, cause, right):
+    check = _judged(lockstep, tmp_path, only, body, name, situation, code, right)
     assert check.verdict == ("pass" if right else "fail"), check
     assert {failure.cause for failure in check.failures} == (set() if right else {cause})
 
 
-def test_one_parameter_that_counts_twice_is_no_matter_of_micro_batches(lockstep, tmp_path, monkeypatch):
+def test_one_parameter_that_counts_twice_is_no_matter_of_micro_batches(lockstep, tmp_path, only):
     given = TWICE, "average_gradients", "realistic", "LS201"
-    assert _judged(lockstep, tmp_path, monkeypatch, *given, True, world_size=3).verdict == "pass"
-    failures = _judged(lockstep, tmp_path, monkeypatch, *given, False, world_size=3).failures
+    assert _judged(lockstep, tmp_path, only, *given, True, world_size=3).verdict == "pass"
+    failures = _judged(lockstep, tmp_path, only, *given, False, world_size=3).failures
     assert {failure.cause for failure in failures} == {"missing_accumulation_average"}
     assert all(
         failure.confidence == 0.6 and "other parameters are right" in failure.explanation for failure in failures
     )
 
 
-def _judged(lockstep, tmp_path, monkeypatch, body, name, situation, code, right, world_size=2):
+def _judged(lockstep, tmp_path, only, body, name, situation, code, right, world_size=2):
     """The check ``code`` of the strategy ``name`` in ``body``, in that situation alone."""
-    names = Catalogue.names
-    monkeypatch.setattr(Catalogue, "names", lambda self: [situation] if self.kind == "situation" else names(self))
+    only(situation)
     path = tmp_path / "mine.py"
     path.write_text(f"{HEAD}RIGHT = {right}\n{body}")
     report = lockstep.verify(f"{path}:{name}", world_size=world_size, checks=[code], profile="thorough")

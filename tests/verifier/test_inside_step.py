@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.catalogue import Catalogue
-
 ZERO_1 = """
 import torch, torch.distributed as dist
 from ddp_core import Contract
@@ -72,10 +70,9 @@ def wrap(model, optimizer):
 
 @pytest.mark.parametrize("strategy", [ZERO_1, SERVER])
 @pytest.mark.parametrize("situation", ["realistic", "clipping"])
-def test_what_is_reduced_into_a_shard_is_not_clipped_before(lockstep, tmp_path, monkeypatch, situation, strategy):
+def test_what_is_reduced_into_a_shard_is_not_clipped_before(lockstep, tmp_path, only, situation, strategy):
     (tmp_path / "mine.py").write_text(strategy)
-    names = Catalogue.names
-    monkeypatch.setattr(Catalogue, "names", lambda self: [situation] if self.kind == "situation" else names(self))
+    only(situation)
     report = lockstep.verify(
         f"{tmp_path / 'mine.py'}:wrap", world_size=2, profile="thorough", checks=("LS201", "LS301")
     )

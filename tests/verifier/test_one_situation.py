@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.catalogue import Catalogue
-
 HEAD = """
 import torch, torch.distributed as dist
 from torch import nn
@@ -275,42 +273,41 @@ def average_gradients(model):
         pytest.param(RESET, "wrap", "different_start", "LS001", "start_replaced", id="start_replaced"),
     ],
 )
-def test_one_situation_tells(lockstep, tmp_path, monkeypatch, body, name, situation, code, cause, right):
-    check = _judged(lockstep, tmp_path, monkeypatch, body, name, situation, code, right)
+def test_one_situation_tells(lockstep, tmp_path, only, body, name, situation, code, cause, right):
+    check = _judged(lockstep, tmp_path, only, body, name, situation, code, right)
     assert check.verdict == ("pass" if right else "fail"), check
     assert {failure.cause for failure in check.failures} == (set() if right else {cause})
 
 
-def test_an_input_that_is_cut_off_is_told(lockstep, tmp_path, monkeypatch):
+def test_an_input_that_is_cut_off_is_told(lockstep, tmp_path, only):
     given = DETACHED, "wrap", "input_gradients", "LS201"
-    right = _judged(lockstep, tmp_path, monkeypatch, *given, True)
+    right = _judged(lockstep, tmp_path, only, *given, True)
     assert (right.failures, right.claimed) == ([], False), "that it comes is no pass of gradients"
     assert "comes to the input" in right.why
-    failures = _judged(lockstep, tmp_path, monkeypatch, *given, False).failures
+    failures = _judged(lockstep, tmp_path, only, *given, False).failures
     assert {failure.cause for failure in failures} == {"input_detached"}
 
 
 STATIC = "def wrap(model):\n    return DistributedDataParallel(model, static_graph=True)\n"
 
 
-def test_a_static_graph_is_not_asked_for_dataclasses(lockstep, tmp_path, monkeypatch):
-    check = _judged(lockstep, tmp_path, monkeypatch, STATIC, "wrap", "dataclass_outputs", "LS201", True)
+def test_a_static_graph_is_not_asked_for_dataclasses(lockstep, tmp_path, only):
+    check = _judged(lockstep, tmp_path, only, STATIC, "wrap", "dataclass_outputs", "LS201", True)
     assert check.verdict == "unknown"
     assert "does not look into dataclasses" in check.why
 
 
-def test_a_division_by_those_that_have_a_gradient_is_told(lockstep, tmp_path, monkeypatch):
+def test_a_division_by_those_that_have_a_gradient_is_told(lockstep, tmp_path, only):
     given = BY_THOSE_THAT_HAVE_ONE, "average_gradients", "unused", "LS201"
-    assert _judged(lockstep, tmp_path, monkeypatch, *given, True).verdict == "pass"
-    failures = _judged(lockstep, tmp_path, monkeypatch, *given, False).failures
+    assert _judged(lockstep, tmp_path, only, *given, True).verdict == "pass"
+    failures = _judged(lockstep, tmp_path, only, *given, False).failures
     assert {failure.cause for failure in failures} == {"missing_average"}
     assert all("divided by the number of ranks that have one" in failure.explanation for failure in failures)
 
 
-def _judged(lockstep, tmp_path, monkeypatch, body, name, situation, code, right):
+def _judged(lockstep, tmp_path, only, body, name, situation, code, right):
     """The check ``code`` of the strategy ``name`` in ``body``, in that situation alone."""
-    names = Catalogue.names
-    monkeypatch.setattr(Catalogue, "names", lambda self: [situation] if self.kind == "situation" else names(self))
+    only(situation)
     path = tmp_path / "mine.py"
     path.write_text(f"{HEAD}RIGHT = {right}\n{body}")
     report = lockstep.verify(f"{path}:{name}", world_size=2, checks=[code], profile="thorough")

@@ -12,7 +12,6 @@ from torch import nn
 
 from ddp_core import Driver
 from ddp_core.arguments import takes_group
-from verifier.catalogue import Catalogue
 from verifier.recording import Tensor
 from verifier.sharding import assemble
 from verifier.subgroups import groups, members
@@ -135,9 +134,8 @@ def wrap(model, process_group=None):
         (FULLY_SHARDED, "", "pass"),
     ],
 )
-def test_a_group_is_held_to_its_own_batch(lockstep, tmp_path, monkeypatch, body, what, expected):
-    names = Catalogue.names
-    monkeypatch.setattr(Catalogue, "names", lambda self: ["subgroup"] if self.kind == "situation" else names(self))
+def test_a_group_is_held_to_its_own_batch(lockstep, tmp_path, only, body, what, expected):
+    only("subgroup")
     path = tmp_path / "mine.py"
     path.write_text(f"{HEAD}WHAT = {what!r}\n{body}")
     report = lockstep.verify(f"{path}:wrap", world_size=4, checks=["LS201"], profile="standard")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.catalogue import Catalogue
 from verifier.report.model import Report
 
 HEAD = """
@@ -181,13 +180,11 @@ class wrap(DistributedDataParallel):
 
 
 @pytest.fixture
-def judged(lockstep, tmp_path, monkeypatch):
+def judged(lockstep, tmp_path, only):
     """The check ``code`` of the strategy ``name`` in ``body``, in those situations alone."""
 
     def judge(body: str, name: str, situation: str, code: str, right: bool):
-        names = Catalogue.names
-        only = situation.split()
-        monkeypatch.setattr(Catalogue, "names", lambda self: only if self.kind == "situation" else names(self))
+        only(*situation.split())
         path = tmp_path / "mine.py"
         path.write_text(f"{HEAD}RIGHT = {right}\n{body}")
         report = lockstep.verify(f"{path}:{name}", world_size=2, checks=[code], profile="thorough")
