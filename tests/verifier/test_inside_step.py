@@ -2,39 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-ZERO_1 = """
-import torch, torch.distributed as dist
-from ddp_core import Contract
-CONTRACT = Contract(sharded=True, sync_buffers=False)
-class Sharded:
-    def __init__(self, model, momentum=0.5, lr=0.125):
-        self.parameters, self.momentum, self.lr = [*model.parameters()], momentum, lr
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self.shard = self.flat(self.parameters).chunk(self.size)[self.rank].clone()
-        self.moved = torch.zeros_like(self.shard)
-    def flat(self, tensors):
-        flat = torch.cat([tensor.detach().flatten() for tensor in tensors])
-        return torch.cat([flat, flat.new_zeros(-len(flat) % self.size)])
-    def step(self):
-        mine = torch.zeros_like(self.shard)
-        dist.reduce_scatter(mine, [*self.flat(parameter.grad for parameter in self.parameters).chunk(self.size)])
-        self.moved.mul_(self.momentum).add_(mine / self.size)
-        self.shard -= self.lr * self.moved
-        parts = [torch.zeros_like(self.shard) for _ in range(self.size)]
-        dist.all_gather(parts, self.shard)
-        sizes, whole = [parameter.numel() for parameter in self.parameters], torch.cat(parts)
-        for parameter, part in zip(self.parameters, whole[: sum(sizes)].split(sizes)):
-            parameter.data.copy_(part.view_as(parameter))
-    def zero_grad(self, set_to_none=True):
-        for parameter in self.parameters:
-            parameter.grad = None
-def wrap(model):
-    for parameter in model.parameters():
-        dist.broadcast(parameter.data, src=0)
-    return model, Sharded(model)
-"""
+ZERO_1 = (Path(__file__).parents[1] / "controls" / "scatters_into_its_shard.py").read_text()
 
 # The one that adds up is the only one that puts sums in gradients' place: what it alone sees, all have to go by.
 SERVER = """
