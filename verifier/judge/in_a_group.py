@@ -42,14 +42,13 @@ def compare_in_groups(recording: Recording) -> Findings:
     findings, hidden = Findings(blocked=blocked_reference(recording)), False
     clipped_by = {} if findings.blocked else _clipped_by(recording)
     for name in recording.parameter_names if not findings.blocked else ():
-        own = {rank: values.astype(np.float64) for rank, values in local_gradients(recording, 0, name).items()}
-        if own.keys() < {*range(recording.scenario.world_size)}:
-            continue
-        for rank in recording.ranks:
+        own = _own_gradients(recording, name)
+        for rank in recording.ranks if own else ():
             findings.comparisons += 1
             due = _together(own, _group(recording, rank), summed=contract.get("average") == "sum")
             due = due * clipped_by.get(rank.rank, 1.0)
             held, stepped = _values(rank, "gradient", 0, name), _stepped_by(recording, rank, name)
+            held = np.zeros_like(due) if held is None and not due.any() else held  # nobody in the group has used it
             if stepped is not None and stepped.shape != due.shape:
                 hidden = True
             elif stepped is not None:
@@ -61,6 +60,13 @@ def compare_in_groups(recording: Recording) -> Findings:
             elif not _alike(held, due):
                 findings.failures.append(_failure(recording, rank, name, held, due, own))
     return Findings(not_claimed=HIDDEN) if hidden and not findings.failures else findings
+
+
+def _own_gradients(recording: Recording, name: str) -> Own:
+    """Each rank's own gradient of ``name``: zeros on ranks that did not use it, nothing where none did."""
+    known = {rank: values.astype(np.float64) for rank, values in local_gradients(recording, 0, name).items()}
+    zeros = {rank: np.zeros_like(values) for values in known.values() for rank in range(recording.scenario.world_size)}
+    return zeros | known
 
 
 def _not_comparable(recording: Recording) -> str | None:
