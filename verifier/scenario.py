@@ -72,6 +72,7 @@ class Scenario(BaseModel):
     draws: bool = Field(False, description="the model draws random numbers, as dropout does")
     dropped_before: int | None = Field(None, description="before this step, a forward that no backward follows")
     drop_before: int | None = Field(None, description="before this step, a batch whose gradients are thrown away")
+    drop_quiet_before: int | None = Field(None, description="and before this one a micro-batch under no_sync()")
     break_before: int | None = Field(None, description="before this step, a forward that raises half-way, everywhere")
     whole_steps: Steps = Field((), description="steps whose micro-batches a rank takes all at once, as one batch")
     zero_grad: Literal["before_forward", "after_forward"] = "before_forward"

@@ -59,7 +59,7 @@ def wrong_gradient(
         local=local_gradients(recording, step, name),
         first=local_gradients(recording, step, name, "first_gradient"),
         last=local_gradients(recording, step, name, "last_gradient"),
-        dropped=step == scenario.drop_before,
+        dropped=step in (scenario.drop_before, scenario.drop_quiet_before),
         previous=_values(rank, "gradient", step - 1, name),
         weight=_values(rank, "weight", step - 1, name),
         neighbours=_neighbours(recording, step, name, expected.shape),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from verifier.worker import Subject
 
 MOVED = "weights move in the backward, so no batch can be dropped after it"
+NO_CONTEXT = "the strategy has no no_sync()"
 
 
 def try_in_vain(subject: Subject, step: int) -> bool:
@@ -28,6 +29,7 @@ def try_in_vain(subject: Subject, step: int) -> bool:
         (scenario.raise_before, leave_no_sync_by_an_exception),
         (scenario.break_before, break_forward),
         (scenario.drop_before, drop_batch),
+        (scenario.drop_quiet_before, drop_micro_batch),
     )
     return all(act(subject, step) for before, act in acts if before == step)
 
@@ -57,10 +59,33 @@ def drop_batch(subject: Subject, step: int) -> bool:
     return True
 
 
+def drop_micro_batch(subject: Subject, step: int) -> bool:
+    """The same before a last micro-batch comes: what a wrapper keeps until it synchronises is thrown away as well.
+
+    False, and noted: it has no way not to synchronise.
+    """
+    driver, scenario = subject.driver, subject.scenario
+    if not driver.has_no_sync:
+        subject.journal.note("not_claimed", NO_CONTEXT)
+        return False
+    subject.observer.step = step
+    try:
+        driver.start_step(subject.optimizer)
+        driver.zero_grad(subject.optimizer, set_to_none=scenario.set_to_none)
+        with driver.no_sync():
+            loss = subject.forward(step, 0, quiet=True)
+            subject.phase("backward", 0, quiet=True)
+            driver.backward(loss)
+        driver.zero_grad(subject.optimizer, set_to_none=scenario.set_to_none)
+    except BaseException as error:
+        raise StrategyError.of(f"when a micro-batch was dropped before step {step}", error) from error
+    return True
+
+
 def leave_no_sync_by_an_exception(subject: Subject, step: int) -> bool:
     """As a batch that does not fit in memory does, in a loop that catches it and goes on. False: no context."""
     if not subject.driver.has_no_sync:
-        subject.journal.note("not_claimed", "the strategy has no no_sync() to leave by an exception")
+        subject.journal.note("not_claimed", NO_CONTEXT)
         return False
     *inputs, _ = subject.workload.micro_batch(step, 0, subject.rank)
     try:

@@ -21,11 +21,18 @@ STATIC_GRAPH = (
     "model returns one: pytorch/pytorch#106690, huggingface/transformers#25357"
 )
 
+KEPT_APART = (
+    "fully_shard keeps what it has accumulated while set_requires_gradient_sync(False) beside .grad, where "
+    "zero_grad() does not find it: it is in the next step's gradients"
+)
+
 
 def why_not(subject: Subject) -> str | None:
     """Why the scenario is not for this; None: it is."""
     if subject.scenario.dataclass_outputs and _is_static(subject.driver.wrapped):
         return STATIC_GRAPH
+    if subject.scenario.drop_quiet_before is not None and subject.driver.style == "fully_shard":
+        return KEPT_APART
     return clipping.why_not(subject)
 
 
