@@ -48,6 +48,7 @@ EXPECTED_CLAIMS = {
     "schedules": "a learning rate, or another option, that a scheduler changes in param_groups between steps",
     "evaluation_mode": "training while the model is in evaluation mode, as fine-tuning with fixed statistics does",
     "state_dict": "state_dict() and load_state_dict() carry a run over to fresh replicas",
+    "efficiency": "in one step each gradient is reduced once, and what is frozen not at all",
     "float64": "models in float64, where most comparisons are made (an error is a refusal if it names a dtype)",
 }
 # Those that DistributedDataParallel gets wrong without an error, or does not offer: judged only where claimed.

@@ -20,7 +20,6 @@ SHARES_MEMORY = "shares_memory"  # a note: what was given to a collective that w
 UNDRIVABLE = "undrivable"  # an outcome's error: no loop of ours can drive it, in whatever situation
 MASTERS = "masters"  # a note: an optimizer has stepped that holds none of the model's parameters
 STOPPED_AFTER = "stopped_after"  # a note: the last step, agreed on by all, where weights are no longer finite
-ON_ALL = 3  # the step in which all ranks' gradients overflow, where the first was that of one rank
 NOT_RESCHEDULED = "not_rescheduled"  # a note: the step after which the single process had other options
 AUTOCAST = "autocast"  # what a model says of itself, as if it were a buffer: was its forward under autocast?
 NORM = "all gradients"  # the name of what a clip_grad_norm_() returns

@@ -111,6 +111,7 @@ class Scenario(BaseModel):
     overflow: bool = Field(False, description="in the first step a gradient is infinite on the last rank")
     infinite_loss: bool = Field(False, description="the last rank's loss is infinite, by a constant: no gradient is")
     spike: Literal["inf", "nan"] = Field("inf", description="what is put there; nan: it is no number at all")
+    rank_0_first: bool = Field(False, description="rank 0 meets it first, and the last rank later")
     own_interpreters: bool = Field(False, description="each rank is a Python of its own, as under torchrun, not a fork")
     imported_first: bool = Field(False, description="the strategy is imported before there is a process group")
     several_nodes: bool = Field(False, description="ranks are told, as by torchrun, that they are on several nodes")

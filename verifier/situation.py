@@ -19,6 +19,7 @@ from verifier.scenario import Scenario
 from verifier.texts import (
     asks_on_import,
     defines_add_param_group,
+    defines_clip,
     has_an_optimizer,
     makes_by_shape,
     says_cap,
@@ -37,6 +38,7 @@ CONCERNS = {  # what a text may show
     "float16": says_float16,
     "a process group": says_group,
     "a norm_type": says_norm_type,
+    "a clip_grad_norm_() of its own": defines_clip,
     "an add_param_group()": defines_add_param_group,
     "local ranks, or groups that it makes": speaks_of_nodes,
     "complex numbers": says_complex,

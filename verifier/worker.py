@@ -44,6 +44,7 @@ from verifier.run.streams import seed_streams, seed_torch, states
 from verifier.run.wrapping import wrapped_by
 from verifier.scenario import Scenario
 from verifier.scheduling import reschedule, reschedule_others
+from verifier.spikes import added_to_loss
 
 NONE: frozenset[int] = frozenset()
 
@@ -252,8 +253,7 @@ class Subject:
             self._record_frozen(-1)
         self.late.forwarded(step, micro)
         scale = self.scenario.loss_times / self._num_backwards(step)
-        spiked = self.scenario.infinite_loss and self.rank == self.scenario.world_size - 1
-        more = float(self.scenario.spike) if spiked else 0.0
+        more = added_to_loss(self.scenario, self.rank, step)
 
         def loss_of(output: Any) -> torch.Tensor:
             return self.workload.loss(output, target) * scale + more

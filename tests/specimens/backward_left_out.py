@@ -12,7 +12,7 @@ from torch import nn
 
 from ddp_core import Contract
 
-TRIPS = {"LS301"}
+TRIPS = {"LS101", "LS301"}
 CAUSE = "collectives_differ"
 CONTRACT = Contract(sync_buffers=False, disclaims={"sparse_gradients", "accumulation"})
 

@@ -144,6 +144,65 @@ class wrap(Replica):  # under no_sync() gradients are put aside, and added befor
             self.aside = {}
 """
 
+KEPT_AFTER_LOADING = """
+class wrap(Replica):  # main gradients beside .grad; what is set up anew does not add any more
+    def __init__(self, module):
+        super().__init__(module)
+        self.main, self.adding = {}, True
+    def backward(self, loss):
+        loss.backward()
+        for p in [p for p in self.module.parameters() if p.grad is not None]:
+            self.main[p] = self.main[p] + p.grad if self.adding and p in self.main else p.grad
+            p.grad = None
+    def sync_gradients(self):
+        for p, gradient in self.main.items():
+            p.grad = gradient
+        self.main = {}
+        super().sync_gradients()
+    def zero_grad_buffer(self):
+        self.main = {}
+    def state_dict(self):
+        return self.module.state_dict()
+    def load_state_dict(self, saved):
+        self.module.load_state_dict(saved)
+        self.main, self.adding = {}, RIGHT
+"""
+
+CLIPS_BY_MEMORY = """
+class wrap(Replica):
+    def clip_grad_norm_(self, max_norm):
+        every = [p for p in self.module.parameters() if p.grad is not None]
+        flat = torch.cat([p.grad.reshape(-1) for p in every])
+        norm = flat.norm()
+        parts = (flat * (max_norm / (norm + 1e-6)).clamp(max=1.0)).split([p.numel() for p in every])
+        for p, part in zip(every, parts):
+            p.grad = part.view(p.shape).clone() if RIGHT else part.clone().as_strided(p.shape, p.stride())
+        return norm
+"""
+
+RANK_0_DECIDES = """
+class wrap(Replica):
+    def bad(self):
+        return any(not p.grad.isfinite().all() for p in self.module.parameters() if p.grad is not None)
+    def step(self, optimizer):
+        flag = torch.tensor(float(self.bad()))
+        dist.all_reduce(flag) if RIGHT else dist.broadcast(flag, src=0)
+        self.sync_gradients()
+        if not flag:
+            optimizer.step()
+"""
+
+OF_THE_LOSS = (
+    RANK_0_DECIDES
+    + """
+    def backward(self, loss):
+        self.loss = loss.detach()
+        loss.backward()
+    def bad(self):
+        return not self.loss.isfinite()
+"""
+)
+
 NO_ROWS = """
 CONTRACT = Contract(sync_buffers=False)
 def average_gradients(model):
@@ -208,6 +267,10 @@ class wrap(Replica):
         pytest.param(NORM_OVER_NODES, "nodes_accumulated", "LS201", "wrap", id="a_norm_over_nodes"),
         pytest.param(CLEARED_BY_A_CHECKPOINT, "accumulation", "LS201", "wrap", id="cleared_by_a_checkpoint"),
         pytest.param(KEPT_UNTIL_THE_LAST, "dropped_micro_batch", "LS201", "wrap", id="kept_until_the_last"),
+        pytest.param(KEPT_AFTER_LOADING, "rolled_back", "LS504", "wrap", id="kept_after_loading"),
+        pytest.param(CLIPS_BY_MEMORY, "clipping_strided", "LS201", "wrap", id="clips_by_memory"),
+        pytest.param(RANK_0_DECIDES, "no_number", "LS202", "wrap", id="rank_0_decides"),
+        pytest.param(OF_THE_LOSS, "loss_no_number", "LS202", "wrap", id="rank_0_decides_by_its_loss"),
         pytest.param(NO_ROWS, "sparse", "LS201", "average_gradients", id="sparse_without_rows"),
         pytest.param(PLACES, "mixed_dtypes", "LS201", "average_gradients", id="places_in_half_precision"),
         pytest.param(BUCKETS, "unused_buckets", "LS201", "wrap", id="a_bucket_that_is_not_used"),

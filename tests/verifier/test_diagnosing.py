@@ -55,6 +55,51 @@ def test_a_part_that_was_not_reduced(places, divisor, confidence, said):
     assert found is None or found.name != "reduced_in_part"
 
 
+def test_its_own_gradient_times_any_factor_was_not_reduced():
+    generator = np.random.default_rng(0)
+    local = {rank: generator.normal(size=12) for rank in range(3)}
+    right = sum(local.values()) / 3
+    found = diagnose(evidence(local[1] / 2, right, world_size=3, local=local))
+    assert (found.name, found.confidence) == ("not_synchronised", 0.9)
+    assert "times 0.5, and nothing of any other rank's" in found.explanation
+    shared = diagnose(evidence(local[1] / 2 + local[2] / 1000, right, world_size=3, local=local))
+    assert shared.name == "unequal_shares"
+    tags = {rank: local[0] * (1 + rank) for rank in range(3)}  # multiples of one another tell nothing
+    found = diagnose(evidence(tags[1] / 2 * 1.1, sum(tags.values()) / 3, world_size=3, local=tags))
+    assert found is None or found.name != "not_synchronised"
+
+
+@pytest.mark.parametrize(
+    ("factor", "name"),
+    [(float(np.float32(1 / 3)) * 3, "rounded_factor"), (1 + 1e-4, "rescaled")],
+)
+def test_a_factor_that_was_held_in_float32(factor, name):
+    generator = np.random.default_rng(0)
+    local = {rank: generator.normal(size=12) for rank in range(3)}
+    both = {rank: gradient / 2 for rank, gradient in local.items()}
+    right = sum(local.values()) / 3
+    found = diagnose(
+        evidence(right * factor, right, world_size=3, local=local, num_micro_batches=2, first=both, last=both)
+    )
+    assert found.name == name
+    single = diagnose(
+        evidence((right * factor).astype(np.float32), right.astype(np.float32), world_size=3, local=local)
+    )
+    assert single is None or single.name != "rounded_factor"
+
+
+def test_micro_batches_that_count_once_but_for_a_rounding_are_not_miscounted():
+    generator = np.random.default_rng(0)
+    first, last = ({rank: generator.normal(size=12) for rank in range(2)} for _ in range(2))
+    one, other = (sum(of.values()) / 2 for of in (first, last))
+    local = {rank: first[rank] + last[rank] for rank in range(2)}
+    given = {"world_size": 2, "num_micro_batches": 2, "first": first, "last": last, "local": local}
+    twice = diagnose(evidence(one * 1.5 + other, one + other, **given))
+    assert twice.name == "unequal_micro_batches"
+    nearly = diagnose(evidence(one * (1 + 1e-7) + other, one + other, **given))
+    assert nearly is None or nearly.name != "unequal_micro_batches"
+
+
 def test_a_gradient_of_another_dtype_than_its_parameter():
     right = np.random.default_rng(0).normal(size=12)
     weight, narrow = np.ones(12), right.astype(np.float32)

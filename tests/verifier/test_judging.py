@@ -128,3 +128,26 @@ def test_weights_that_have_parted_may_meet_again():
     found = optimizer_state_lockstep.judge(made)
     assert not found.failures
     assert "LS101" in found.blocked
+
+
+ONE_TOO_SMALL = """
+import torch, torch.distributed as dist
+def average_gradients(model):
+    for number, p in enumerate(model.parameters()):
+        p.grad /= dist.get_world_size()
+        dist.all_reduce(p.grad)
+        p.grad *= 1 if number else 0.9
+"""
+
+
+def test_what_is_wrong_without_clipping_is_not_explained_by_clipping(lockstep, tmp_path, only):
+    path = tmp_path / "mine.py"
+    path.write_text(ONE_TOO_SMALL)
+
+    def told(*situations):
+        only(*situations)
+        report = lockstep.verify(f"{path}:average_gradients", world_size=2, profile="standard")
+        return {failure.cause for check in report.checks if check.code == "LS201" for failure in check.failures}
+
+    assert "clipped_otherwise" in told("clipping")
+    assert told("clipping", "realistic") == {"rescaled", None}

@@ -151,10 +151,12 @@ def test_a_reason_is_told_once(report):
 
 def test_what_differs_in_numbers_alone_is_told_once(report):
     said = {"a": "sizes 168 vs. 2", "b": "sizes 330 vs. 2", "c": "not in float16", "d": "not in float64"}
+    said |= {"e": "no hook at 0x7f12ab", "f": "no hook at 0x7f9900"}
     report.scenarios = [
         report.scenarios[0].model_copy(update={"name": name, "refused": refused}) for name, refused in said.items()
     ]
     text = render(report, "text")
     assert "a, b: refused, as it may: sizes 168 vs. 2" in text
+    assert "e, f: refused, as it may: no hook at 0x7f12ab" in text
     assert "c: refused, as it may: not in float16" in text
     assert "d: refused, as it may: not in float64" in text, "a number in a word is a part of it"

@@ -7,7 +7,8 @@ Of sharded parameters, the shards together must be the weights that one rank had
 
 Catches: no broadcast at the start, also before sharding; a broadcast of some parameters only; a broadcast into copies
 that are not trained; same-shape parameters registered in another order on one rank, so that the broadcast swaps them;
-a model that is initialised anew, with one seed on all ranks, so that weights loaded before are lost.
+a model that is initialised anew, with one seed on all ranks, so that weights loaded before are lost; parameters that
+are spread over ranks, and nobody has said so.
 
 Blind to: whether the weights that all ranks got are those of rank 0, or another rank's, or a mean.
 
@@ -20,9 +21,12 @@ Remedy: broadcast every parameter and buffer from rank 0 in the constructor:
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from verifier.check import Findings, check
+from verifier.judge.arithmetic import contract_of
 from verifier.judge.comparison import odd_ones_out
 from verifier.recording import Recording
 from verifier.verdict import Failure
@@ -48,6 +52,9 @@ def initial_weights(recording: Recording) -> Findings:
             findings.blocked = f"only {len(digests)} of {scenario.world_size} ranks recorded their initial weights"
             continue
         findings.comparisons += scenario.world_size - 1
+        if in_parts := _in_parts(recording, name):
+            findings.failures.append(in_parts)
+            continue
         if patchwork := _patchwork(recording, name):
             findings.failures.append(patchwork)
             continue
@@ -70,6 +77,29 @@ def initial_weights(recording: Recording) -> Findings:
                 )
             )
     return findings
+
+
+def _in_parts(recording: Recording, name: str) -> Failure | None:
+    """Some rank holds fewer numbers than the parameter has, and nobody said that they are spread over ranks."""
+    due = next((entry["numel"] for entry in recording.ranks[0].notes.get("parameters", []) if entry["name"] == name), 0)
+    if contract_of(recording).get("sharded"):
+        return None
+    for rank in recording.ranks:
+        held = rank.tensor("weight", -1, name)
+        if held is not None and math.prod(held.shape) < due:
+            return Failure(
+                scenario=recording.scenario.name,
+                rank=rank.rank,
+                parameter=name,
+                expected=f"{due} numbers",
+                observed=f"{math.prod(held.shape)} numbers",
+                cause="undeclared_shards",
+                confidence=1.0,
+                explanation=f"rank {rank.rank} holds {math.prod(held.shape)} of the {due} numbers of {name}: a shard, "
+                "it seems, and the strategy does not say that it shards",
+                hint="if parameters are spread over ranks, declare Contract(sharded=True)",
+            )
+    return None
 
 
 def _patchwork(recording: Recording, name: str) -> Failure | None:

@@ -39,6 +39,7 @@ from verifier.judge.alone import has_own_rule, nothing_shown, standard
 from verifier.judge.arithmetic import contract_of, is_exact, is_narrow, is_wide, may_turn_over
 from verifier.judge.equivalence import blocked_reference, not_comparable
 from verifier.judge.frozen import compare_frozen
+from verifier.judge.left_out import compare_steps_taken
 from verifier.judge.out_of_sight import bounds_weights, compare_gradients
 from verifier.judge.overflowed import compare_overflow
 from verifier.judge.own_rule import SHOWN_ELSEWHERE
@@ -53,6 +54,8 @@ def update_equivalence(recording: Recording) -> Findings:
         return Findings(not_claimed=reason)
     if recording.scenario.overflow:
         return compare_overflow(recording)
+    if recording.scenario.infinite_loss:
+        return compare_steps_taken(recording)
     frozen = compare_frozen(recording)
     findings = _compare_trained(recording)
     findings.comparisons += frozen.comparisons

@@ -11,7 +11,9 @@ Catches: hooks *and* a loop after backward that both reduce; a parameter in two 
 frozen parameters that are reduced as zeros.
 
 Blind to: hierarchical schemes, which reduce an element once in each of several groups, and rightly; payloads that are
-compressed or encoded.
+compressed or encoded; what an optimizer reduces by itself beside the DDP that is put around the model for it (drive it
+with ``--driver distributed_optimizer``). A strategy that has no mind to save declares
+``Contract(disclaims={"efficiency"})``.
 
 Seen in the wild: a class of mistake; Megatron-LM#6660 (a group of one that reduces every micro-batch again).
 
@@ -27,6 +29,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from verifier.check import Findings, check
+from verifier.judge.arithmetic import contract_of
 from verifier.judge.lanes import lanes
 from verifier.judge.packing import parts_of, tag_book
 from verifier.recording import REDUCTIONS, Collective, RankRecording, Recording
@@ -35,6 +38,10 @@ from verifier.tags import Segment, TagBook
 from verifier.verdict import Failure
 
 FLOATING = ("float", "bfloat", "complex")
+BY_ITSELF = (
+    "the optimizer reduces gradients by itself, and so does the DDP that is put around the model for it: drive it with "
+    "--driver distributed_optimizer"
+)
 
 
 def _reads(scenario: Scenario) -> bool:
@@ -47,6 +54,16 @@ def redundant_reduction(recording: Recording) -> Findings:
     if recording.scenario.world_size == 1:
         findings.not_claimed = "one rank has nobody to reduce with"
         return findings
+    if "efficiency" in contract_of(recording).get("disclaims", ()):
+        findings.not_claimed = "the strategy disclaims efficiency"
+        return findings
+    findings = _judged(recording, book, findings)
+    if findings.failures and recording.ranks[0].notes.get("driver") == "sharded_optimizer":
+        return Findings(not_claimed=BY_ITSELF)
+    return findings
+
+
+def _judged(recording: Recording, book: TagBook | None, findings: Findings) -> Findings:
     if not recording.scenario.tagged:
         handed_out = set(_handed_out(recording))
         for rank in recording.ranks:
@@ -110,7 +127,7 @@ def _weigh(recording: Recording, rank: RankRecording, handed_out: set[Collective
             confidence=0.9,
             explanation=f"rank {rank.rank} reduces {numel} numbers in one step; {trainable} are trained",
             hint="reduce what is trained: skip parameters with requires_grad=False, list tied ones once, and average "
-            "gradients or weights, not both",
+            "gradients or weights, not both; or declare Contract(disclaims={'efficiency'})",
         )
         for (step, group), numel in sent.items()
         if numel > allowed + ((world_size - 1) * chunks if (step, group) in filled else 0)

@@ -21,6 +21,7 @@ SHARED = {
     "over_time": "LS201",
     "misplaced": "LS201",
     "shares": "LS201",
+    "unsynchronised": "LS201",
     "equivalence": "LS201",
     "presence": "LS201",
     "narrowing": "LS201",
@@ -37,6 +38,7 @@ SHARED = {
     "updates": "LS202",
     "wrong_updates": "LS202",
     "overflowed": "LS202",
+    "left_out": "LS202",
     "alone": "LS202",
     "frozen": "LS202",
 }  # modules that explain for these checks

@@ -22,6 +22,7 @@ from verifier.judge.narrowing import another_dtype, rounded, rounded_to
 from verifier.judge.on_a_grid import on_a_grid
 from verifier.judge.other_inputs import other_inputs, passed_by
 from verifier.judge.shares import rescaled, unequal_shares
+from verifier.judge.unsynchronised import not_one_another, own_multiple, own_value
 from verifier.marker import holds_poison
 
 # What is seen and not why: told first only where nothing explains it, the more telling ones before the others.
@@ -136,44 +137,6 @@ def _averaged_twice(e: GradientEvidence) -> Cause | None:
     )
 
 
-def _own_value(e: GradientEvidence) -> Cause | None:
-    if e.agreed:  # it is this rank's on every rank: not one that stayed at home
-        return None
-    if e.rank in e.local and close(e.observed, e.local[e.rank]):
-        return Cause(
-            "not_synchronised",
-            1.0,
-            f"rank {e.rank} holds exactly its own local gradient: it was never reduced, or what came of it was dropped",
-            "make sure that every parameter is in some collective, and that the result is written back to .grad",
-        )
-    if e.world_size > 1 and e.rank in e.local and close(e.observed * e.world_size, e.local[e.rank]):
-        return Cause(
-            "not_synchronised",
-            0.95,
-            f"rank {e.rank} holds its own local gradient divided by {e.world_size}, the number of ranks: averaged, but "
-            "never summed",
-            "make sure that every parameter is in some collective, the last bucket's included",
-        )
-    return None
-
-
-def _not_one_another(e: GradientEvidence) -> Cause | None:
-    """In a later step, where a rank's own gradient is not known: what the ranks hold differs, and its mean is right."""
-    if e.agreed or e.local or len(e.held) < max(e.world_size, 2):
-        return None
-    if {gradient.shape for gradient in e.held.values()} != {e.expected.shape}:
-        return None
-    if not close(np.mean([*e.held.values()], axis=0), e.expected):
-        return None
-    return Cause(
-        "not_synchronised",
-        0.85,
-        "the ranks hold different gradients, whose mean is what each of them should hold: in this step they were not "
-        "reduced",
-        "make sure that in every step every trained parameter is in some collective, new and unfrozen ones as well",
-    )
-
-
 def _another_ranks_value(e: GradientEvidence) -> Cause | None:
     for rank, local in e.local.items():
         if (rank != e.rank or e.agreed) and close(e.observed, local):
@@ -277,8 +240,8 @@ def _rounded_otherwise(e: GradientEvidence) -> Cause | None:
 _PATTERNS: tuple[Pattern, ...] = (
     _early_read,
     _written_in_flight,
-    _own_value,
-    _not_one_another,
+    own_value,
+    not_one_another,
     over_time.dropped_counts,
     _missing_average,
     _averaged_twice,
@@ -298,6 +261,7 @@ _PATTERNS: tuple[Pattern, ...] = (
     another_dtype,
     _rounded_otherwise,
     _rounded,
+    own_multiple,
     unequal_shares,
     over_time.unequal_micro_batches,
     cleared,

@@ -24,6 +24,12 @@ TOO_EARLY = (
     "it is right where it is imported once there is a process group: ask for ranks and world sizes where they are "
     "used, not in a module's constants or a function's defaults"
 )
+UNEXPLAINED = {
+    "cause": None,
+    "confidence": 0.0,
+    "explanation": "the gradient is not that of the large batch, and so it is where nothing is clipped",
+    "hint": "see the scenarios without clipping first",
+}
 UNTOUCHED = (
     "no parameter of the model had a gradient or moved: the strategy trains nothing, or other tensors. If it is the "
     "latter, bring a ddp_core.Driver whose named_parameters() gives them under the model's names"
@@ -73,7 +79,7 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
         failed=len(failures),
         margin=margin if margin is not None and math.isfinite(margin) else None,
         why=why if verdict == "unknown" else None,
-        failures=_shown(_with_what_places_say(failures, wanted)),
+        failures=_shown(_not_by_clipping(_with_what_places_say(failures, wanted), wanted)),
         failed_in=list(dict.fromkeys(failure.scenario for failure in failures)),
     )
 
@@ -81,6 +87,14 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
 def _shown(failures: list[Failure]) -> list[Failure]:
     """The first few, those that are explained before the others: eight without a reason would hide the one that has."""
     return sorted(failures, key=lambda failure: failure.cause is None)[:MAX_FAILURES_SHOWN]
+
+
+def _not_by_clipping(failures: list[Failure], recordings: Sequence[Recording]) -> list[Failure]:
+    """``failures``; where some are of steps that were not clipped, the others are not explained by how they were."""
+    clipped = {recording.scenario.name for recording in recordings if recording.scenario.clip_norm is not None}
+    if all(failure.scenario in clipped for failure in failures):
+        return failures
+    return [f.model_copy(update=UNEXPLAINED) if (f.cause or "").startswith("clipped") else f for f in failures]
 
 
 def _with_what_places_say(failures: list[Failure], recordings: Sequence[Recording]) -> list[Failure]:

@@ -17,8 +17,9 @@ from verifier.check import Findings
 from verifier.judge.arithmetic import is_lossy, own_steps
 from verifier.judge.inquiry import local_gradients
 from verifier.judge.updates import compare_weights
-from verifier.lines import ON_ALL, STOPPED_AFTER
+from verifier.lines import STOPPED_AFTER
 from verifier.recording import RankRecording, Recording
+from verifier.spikes import LATER, spiked_first
 from verifier.verdict import Failure
 
 LONGEST_DELAY = 2  # steps: gradients may be applied a step late, and rightly
@@ -29,7 +30,7 @@ def compare_overflow(recording: Recording) -> Findings:
     """The weight with the infinite gradient on every rank, before the step and after it.
 
     Nothing is said where ranks came to different ends, which LS101 says, or where the other weights are wrong as well,
-    unless all of the last rank's share was dropped.
+    unless all of that rank's share was dropped.
     """
     if is_lossy(recording):
         return Findings(not_claimed="the strategy declares what it loses on the wire: infinity may be among it")
@@ -61,21 +62,22 @@ def compare_overflow(recording: Recording) -> Findings:
 
 
 def _explains(recording: Recording, infinite: Collection[str], explained: set[str]) -> bool:
-    """Is no weight wrong but those that are ``explained``, or is all of the last rank's share missing?"""
+    """Is no weight wrong but those that are ``explained``, or is all of the spiked rank's share missing?"""
     if explained.issuperset(f.parameter for f in compare_weights(recording, range(1)).failures):
         return True
-    return all(_without_the_last(recording, name) for name in recording.parameter_names if name not in infinite)
+    return all(_without_the_spiked(recording, name) for name in recording.parameter_names if name not in infinite)
 
 
-def _without_the_last(recording: Recording, name: str) -> bool:
-    """Has the weight moved on all ranks as if the last one, whose gradient was infinite elsewhere, had brought zeros?
+def _without_the_spiked(recording: Recording, name: str) -> bool:
+    """Has the weight moved on all ranks as if the one whose gradient was infinite elsewhere had brought zeros?
     Then all of its share was dropped: what is wrong of this weight is no other mistake.
     """
     own, size = local_gradients(recording, 0, name), recording.scenario.world_size
     before = recording.ranks[0].tensor("weight", -1, name)
     if before is None or before.values is None or own.keys() < {*range(size)}:
         return False
-    others = np.sum([own[rank].astype(np.float64) for rank in range(size - 1)], axis=0) * recording.scenario.lr
+    counted = [own[rank].astype(np.float64) for rank in range(size) if rank != spiked_first(recording.scenario)]
+    others = np.sum(counted, axis=0) * recording.scenario.lr
     end = before.values - others / size
     after = [rank.tensor("weight", 0, name) for rank in recording.ranks]
     values = [tensor.values for tensor in after if tensor is not None and tensor.values is not None]
@@ -102,16 +104,16 @@ def _never_again(recording: Recording) -> str | None:
 
 
 def _taken_from_all(recording: Recording, name: str) -> bool:
-    """Was the step left out when one rank's gradient was infinite, and taken when all ranks' were?
+    """Was the step left out when one rank's gradient was infinite, and taken when all ranks' were, or another's was?
 
     Between the two a step was taken, so that it is no earlier gradient that comes late.
     """
-    ends = [[rank.tensor("weight", step, name) for rank in recording.ranks] for step in range(ON_ALL + 1)]
+    ends = [[rank.tensor("weight", step, name) for rank in recording.ranks] for step in range(LATER + 1)]
     if any(end is None or end.values is None for of_ranks in ends for end in of_ranks):
         return False
     rested = all(_rests(rank, of) for of in recording.parameter_names for rank in recording.ranks)
-    went_on = not any(_rests(rank, name, ON_ALL - 1) for rank in recording.ranks)
-    finite = [bool(np.isfinite(end.values).all()) for end in ends[ON_ALL] if end is not None and end.values is not None]
+    went_on = not any(_rests(rank, name, LATER - 1) for rank in recording.ranks)
+    finite = [bool(np.isfinite(end.values).all()) for end in ends[LATER] if end is not None and end.values is not None]
     return rested and went_on and not any(finite)
 
 
@@ -134,7 +136,7 @@ def _moved(rank: RankRecording, name: str) -> bool | None:
 
 
 def _failure(recording: Recording, rank: int, name: str) -> Failure:
-    last, spiked = recording.scenario.world_size - 1, SPIKED[recording.scenario.spike]
+    first, spiked = spiked_first(recording.scenario), SPIKED[recording.scenario.spike]
     return Failure(
         scenario=recording.scenario.name,
         step=0,
@@ -144,8 +146,8 @@ def _failure(recording: Recording, rank: int, name: str) -> Failure:
         observed="a weight that has moved by a number",
         cause="infinity_hidden",
         confidence=0.9,
-        explanation=f"rank {last}'s gradient of {name} was {spiked} in step 0, and on every rank {name} has moved by a "
-        "number all the same: that was left out of the mean, or replaced",
+        explanation=f"rank {first}'s gradient of {name} was {spiked} in step 0, and on every rank {name} has moved by "
+        "a number all the same: that was left out of the mean, or replaced",
         hint="let what is not finite travel, so that all ranks see it; or leave out the step on all of them",
     )
 
@@ -168,18 +170,21 @@ def _stuck(recording: Recording, rank: int, name: str) -> Failure:
 
 
 def _not_left_out(recording: Recording, rank: int, name: str) -> Failure:
-    last, spiked = recording.scenario.world_size - 1, SPIKED[recording.scenario.spike]
+    first, spiked = spiked_first(recording.scenario), SPIKED[recording.scenario.spike]
+    later = "all ranks' were"
+    if recording.scenario.rank_0_first:
+        later = f"rank {recording.scenario.world_size - 1}'s was"
     return Failure(
         scenario=recording.scenario.name,
-        step=ON_ALL,
+        step=LATER,
         rank=rank,
         parameter=name,
         expected="a step that is left out, as before",
         observed="a weight that is no number any more",
         cause="taken_from_all",
         confidence=0.9,
-        explanation=f"the step was left out when rank {last}'s gradient of {name} alone was {spiked}, and in step "
-        f"{ON_ALL}, where all ranks' were, it was taken",
+        explanation=f"the step was left out when rank {first}'s gradient of {name} alone was {spiked}, and in step "
+        f"{LATER}, where {later}, it was taken",
         hint="leave out the step where any rank has met what is not finite: a sum of flags greater than 0, or their "
         "maximum",
     )

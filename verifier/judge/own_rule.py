@@ -129,7 +129,13 @@ def _stepped(
 
 def may_matter(scenario: Scenario) -> bool:
     """Does any check compare updates in it?"""
-    if scenario.tagged or scenario.uneven or not scenario.same_start or scenario.alone_for is not None:
+    if (
+        scenario.tagged
+        or scenario.uneven
+        or scenario.infinite_loss
+        or not scenario.same_start
+        or scenario.alone_for is not None
+    ):
         return False
     return scenario.judged_by is None or not READ_BY.isdisjoint(scenario.judged_by)
 

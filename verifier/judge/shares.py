@@ -11,6 +11,8 @@ import numpy as np
 from verifier.judge.evidence import CONDITION, FEWEST_ELEMENTS, Cause, GradientEvidence, close
 
 FEWEST_BY_RANK = 2  # elements for each share that is fitted
+FEW_ULPS = 64  # of float64: what sums round to
+SINGLE_EPS = float(np.finfo(np.float32).eps)
 NEAR = 1e-3  # of a factor; clipping adds 1e-6 to the norm
 
 
@@ -20,8 +22,10 @@ def rescaled(e: GradientEvidence) -> Cause | None:
     if square == 0 or np.count_nonzero(e.expected) < 3 or not tell_ranks_apart(e):
         return None
     factor = float(np.vdot(e.expected, e.observed).real) / square
-    if factor == 0 or abs(factor - 1) < 1e-6 or not close(e.observed, e.expected * factor):
+    if factor == 0 or not close(e.observed, e.expected * factor):
         return None
+    if abs(factor - 1) < 1e-6:
+        return _a_rounded_factor(e, factor)
     if e.clipped:
         return Cause(
             "clipped_otherwise",
@@ -36,6 +40,19 @@ def rescaled(e: GradientEvidence) -> Cause | None:
         0.9,
         f"every element is {factor:.6g} times what it should be, {_as_if(e.world_size, factor)}",
         "look for a number of ranks that is not the group's, clipping, a loss scale or a weight of a rank's own",
+    )
+
+
+def _a_rounded_factor(e: GradientEvidence, factor: float) -> Cause | None:
+    """All elements off alike, by about what a number is off that float32 holds in its place."""
+    if e.observed.dtype != np.float64 or not FEW_ULPS * np.finfo(np.float64).eps < abs(factor - 1) <= SINGLE_EPS:
+        return None
+    return Cause(
+        "rounded_factor",
+        0.8,
+        f"every element is the right gradient times 1 {factor - 1:+.1e}: a factor, such as 1/{e.world_size}, was held "
+        "in float32, and the gradient is in float64",
+        "make factors Python numbers, or tensors of the gradient's own dtype; or declare Contract(lossy='float32')",
     )
 
 

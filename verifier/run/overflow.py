@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from verifier.journal import digest
-from verifier.lines import ON_ALL
 from verifier.run.together import any_rank_says
 from verifier.scenario import Scenario
+from verifier.spikes import is_spiked
 from verifier.uncompiled import uncompiled
 
 if TYPE_CHECKING:
@@ -23,15 +23,14 @@ if TYPE_CHECKING:
 
 
 def overflow(scenario: Scenario, rank: int, model: nn.Module, *, step: Callable[[], int]) -> dict[str, str] | None:
-    """On the last ``rank`` and in the first ``step``, and on all in the last, have the gradient of the largest
-    parameter come out as the scenario's spike, infinite or no number; else it is only looked at.
+    """In a ``step`` in which ``rank`` is spiked, have the gradient of the largest parameter come out as the scenario's
+    spike, infinite or no number; else it is only looked at.
 
     Returns what will hold, by the parameter's name, the digest of what last arrived and was not zero. None: this is
     another scenario.
     """
     if not scenario.overflow:
         return None
-    spikes = rank == scenario.world_size - 1
     arrived: dict[str, str] = {}
     name, largest = max(((n, p) for n, p in model.named_parameters() if p.requires_grad), key=lambda of: of[1].numel())
 
@@ -39,8 +38,8 @@ def overflow(scenario: Scenario, rank: int, model: nn.Module, *, step: Callable[
     def replace(gradient: torch.Tensor) -> torch.Tensor:
         if type(gradient) is torch.Tensor and gradient.any():
             arrived[name] = digest(gradient)
-        spikes_now = (spikes and step() == 0) or step() == ON_ALL
-        return torch.full_like(gradient, float(scenario.spike)) if spikes_now else gradient
+        spikes = is_spiked(scenario, rank, step())
+        return torch.full_like(gradient, float(scenario.spike)) if spikes else gradient
 
     largest.register_hook(replace)
     return arrived

@@ -199,11 +199,13 @@ class Tags:
 
     def attach(self, name: str, parameter: nn.Parameter) -> None:
         @uncompiled
-        def replace(gradient: torch.Tensor) -> torch.Tensor:
+        def replace(gradient: torch.Tensor) -> torch.Tensor | None:
+            flat = self.book.mean(name) if self.rank is None else self.book.gradient(name, self.rank)
+            if gradient.numel() != flat.size:  # the strategy has reduced it before, and this is its shard
+                return None
             self.fired.add(name)
             if self.rank is not None and type(gradient) is torch.Tensor and gradient.any():
                 self.arrived[name] = digest(gradient)
-            flat = self.book.mean(name) if self.rank is None else self.book.gradient(name, self.rank)
             flat = flat if self.scale == 1.0 else flat * self.scale
             return torch.from_numpy(flat).to(gradient).view(parameter.shape)
 

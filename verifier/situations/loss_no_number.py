@@ -1,6 +1,6 @@
-"""Loss that is no number: on the last rank the loss is NaN, by a constant, and no gradient is.
+"""Loss that is no number: the loss is NaN, by a constant, and no gradient is; on rank 0 first, then on the last rank.
 
-As ``infinite_loss``, for those who ask ``isnan(loss)`` before a backward.
+As ``infinite_loss``, for those who ask ``isnan(loss)`` before a backward, or let rank 0 ask for all.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ SITUATION = Situation(
     since="standard",
     workload="exact",
     fields={
+        "num_steps": 4,
         "infinite_loss": True,
         "spike": "nan",
+        "rank_0_first": True,
         "small_buckets": True,
         "needs": ("non_finite_gradients",),
-        "judged_by": ("LS101", "LS301", "LS601"),
+        "judged_by": ("LS101", "LS202", "LS301", "LS601"),
     },
 )

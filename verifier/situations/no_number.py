@@ -1,7 +1,8 @@
-"""No number: on the last rank one gradient is NaN, as after 0/0 in its data. All have to come to the same.
+"""No number: one gradient is NaN, as after 0/0 in the data; on rank 0 first, and three steps later on the last rank.
 
 As ``overflow``, for those who look for NaN and not for infinity: who takes zeros for it before the sum hides it from
-whoever watches, and who leaves out the step has to do so on every rank.
+whoever watches, and who leaves out the step has to do so on every rank. Where rank 0 decides for all, the step of the
+last rank's is taken.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ SITUATION = Situation(
         "num_steps": 4,
         "overflow": True,
         "spike": "nan",
+        "rank_0_first": True,
         "small_buckets": True,
         "needs": ("non_finite_gradients",),
         "judged_by": ("LS101", "LS202", "LS601"),

@@ -33,6 +33,7 @@ class Shift(nn.Module):
 class ExactModel(nn.Module):
     left: nn.Linear
     right: nn.Linear
+    narrow: torch.dtype | None = None  # of ``left``, where that is another; weights may be elsewhere between forwards
 
     def __init__(self, *, right_first: bool = False) -> None:
         super().__init__()
@@ -49,7 +50,7 @@ class ExactModel(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = threshold(self.inlet(self.shift(x)), HAIR, 0.0)
-        left = self.left(hidden.to(self.left.weight.dtype)).to(hidden.dtype)
+        left = self.left(hidden if self.narrow is None else hidden.to(self.narrow)).to(hidden.dtype)
         hidden = threshold(left, HAIR, 0.0) - self.right(hidden)
         return self.outlet(self.odd(hidden))
 
@@ -62,6 +63,7 @@ class Exact(Workload):
         model = model.to(self.dtype)
         if self.scenario.situation == "halves_overflow":
             model.left.half()  # one of the largest: where the infinity is
+            model.narrow = torch.float16
         return model
 
     @property

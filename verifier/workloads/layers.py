@@ -37,7 +37,7 @@ class Layers(nn.Module):
         self, dtypes: tuple[torch.dtype, ...], width: int, *, says_autocast: bool = False, tied: bool = False
     ) -> None:
         super().__init__()
-        self.says_autocast = says_autocast
+        self.says_autocast, self.dtypes = says_autocast, dtypes
         self.layers = nn.ModuleList(nn.Linear(width, width).to(dtype) for dtype in dtypes)
         for one, next_one in pairwise(self.layers) if tied else ():
             if one.weight.dtype == next_one.weight.dtype:
@@ -46,9 +46,9 @@ class Layers(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.says_autocast and torch.is_grad_enabled():
             saw(AUTOCAST, torch.tensor(torch.is_autocast_enabled(x.device.type), dtype=torch.float64))
-        for layer in self.layers:
-            weight: torch.Tensor = layer.weight  # type: ignore[assignment]  # parameters() is empty in a flat sharder
-            x = torch.tanh(layer(x.to(weight.dtype)))
+        for layer, dtype in zip(self.layers, self.dtypes, strict=True):
+            weight = getattr(layer, "weight", None)  # a sharder may have taken it away between forwards
+            x = torch.tanh(layer(x.to(dtype if weight is None else weight.dtype)))
         return torch.view_as_real(x).sum(-1) if x.is_complex() else x
 
 

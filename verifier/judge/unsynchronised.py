@@ -1,0 +1,67 @@
+"""A gradient that was never reduced: a rank's own, or some multiple of it, is where the mean should be.
+
+Special here: what is the same on all ranks is no rank's own that stayed at home. Only in the first step is it known
+what a rank's own gradient was; later, that the ranks differ and their mean is right has to do.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verifier.judge.evidence import FEWEST_ELEMENTS, Cause, GradientEvidence, close
+from verifier.judge.shares import tell_ranks_apart
+
+
+def own_value(e: GradientEvidence) -> Cause | None:
+    if e.agreed:  # it is this rank's on every rank: not one that stayed at home
+        return None
+    if e.rank in e.local and close(e.observed, e.local[e.rank]):
+        return Cause(
+            "not_synchronised",
+            1.0,
+            f"rank {e.rank} holds exactly its own local gradient: it was never reduced, or what came of it was dropped",
+            "make sure that every parameter is in some collective, and that the result is written back to .grad",
+        )
+    if e.world_size > 1 and e.rank in e.local and close(e.observed * e.world_size, e.local[e.rank]):
+        return Cause(
+            "not_synchronised",
+            0.95,
+            f"rank {e.rank} holds its own local gradient divided by {e.world_size}, the number of ranks: averaged, but "
+            "never summed",
+            "make sure that every parameter is in some collective, the last bucket's included",
+        )
+    return None
+
+
+def own_multiple(e: GradientEvidence) -> Cause | None:
+    """Some multiple of the rank's own, which no other rank has a share in. Tags are all multiples of one another."""
+    own = e.local.get(e.rank)
+    if own is None or e.agreed or e.clipped or e.observed.size < FEWEST_ELEMENTS or not tell_ranks_apart(e):
+        return None
+    square = float(np.vdot(own, own).real)
+    factor = float(np.vdot(own, e.observed).real) / square if square else 0.0
+    if factor == 0 or not close(e.observed, own * factor):
+        return None
+    return Cause(
+        "not_synchronised",
+        0.9,
+        f"rank {e.rank} holds its own local gradient times {factor:.4g}, and nothing of any other rank's",
+        "make sure that every parameter is in some collective, and that the result is written back to .grad",
+    )
+
+
+def not_one_another(e: GradientEvidence) -> Cause | None:
+    """In a later step, where a rank's own gradient is not known: what the ranks hold differs, and its mean is right."""
+    if e.agreed or e.local or len(e.held) < max(e.world_size, 2):
+        return None
+    if {gradient.shape for gradient in e.held.values()} != {e.expected.shape}:
+        return None
+    if not close(np.mean([*e.held.values()], axis=0), e.expected):
+        return None
+    return Cause(
+        "not_synchronised",
+        0.85,
+        "the ranks hold different gradients, whose mean is what each of them should hold: in this step they were not "
+        "reduced",
+        "make sure that in every step every trained parameter is in some collective, new and unfrozen ones as well",
+    )
