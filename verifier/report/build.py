@@ -84,7 +84,8 @@ def summarise(report: Report) -> str:
     name, world_size = report.strategy["as_typed"], report.request["world_size"]
     if report.verdict == "pass":
         comparisons = sum(check.comparisons for check in report.checks)
-        told = f"{name}: {world_size} replicas compute what one process would have ({comparisons} comparisons)."
+        told = f"{name}: {world_size} replicas compute what one process would have ({comparisons} comparisons"
+        told += f" in {_tried(report)})."
         updates = next((c for c in report.checks if c.code == "LS202" and not c.claimed and c.why), None)
         return told if updates is None else f"{told} Updates (LS202) were not judged: {updates.why}"
     if report.verdict == "fail":
@@ -105,6 +106,13 @@ def summarise(report: Report) -> str:
         or ["nothing was compared"]
     )
     return f"{name}: no verdict: {reasons[0].splitlines()[0]}"
+
+
+def _tried(report: Report) -> str:
+    """In how many scenarios: those that were refused or left out say nothing."""
+    total = len(report.scenarios)
+    tried = sum(scenario.refused is None and scenario.not_claimed is None for scenario in report.scenarios)
+    return f"{total} scenarios" if tried == total else f"{tried} of {total} scenarios; the others: refused or left out"
 
 
 def _why_untrained(report: Report) -> str:
