@@ -10,7 +10,7 @@ from typing import Any
 from verifier.fault import fault
 
 
-@fault(trips={"LS101", "LS201"}, cause="replicas_diverged", applies_to=("bucketed", "hook"))
+@fault(trips={"LS101", "LS201"}, cause="not_synchronised", applies_to=("bucketed", "hook"))
 def counters_not_reset(model: Any, wrap: Any) -> Any:
     wrapped = wrap(model)
     strategy = wrapped.strategy
