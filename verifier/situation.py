@@ -17,6 +17,7 @@ from verifier.orders import may_be_drawn
 from verifier.request import MAX_WORLD_SIZE, Builtin, Request, StrategyRef
 from verifier.scenario import Scenario
 from verifier.texts import (
+    accumulates,
     asks_on_import,
     defines_add_param_group,
     defines_clip,
@@ -39,6 +40,7 @@ CONCERNS = {  # what a text may show
     "a process group": says_group,
     "a norm_type": says_norm_type,
     "a clip_grad_norm_() of its own": defines_clip,
+    "what it accumulates, or a backward() of its own": accumulates,
     "an add_param_group()": defines_add_param_group,
     "local ranks, or groups that it makes": speaks_of_nodes,
     "complex numbers": says_complex,

@@ -1,25 +1,24 @@
 """Which ranks meet what is not finite, a gradient or a loss, and in which step.
 
 Special here: who lets one rank decide for all is right wherever that rank is the one. So it is the last rank in some
-situations, and in others rank 0 first and the last rank later.
+situations, and in others rank 0 and the last rank in turn.
 """
 
 from __future__ import annotations
 
 from verifier.scenario import Scenario
 
-LATER = 3  # the step in which other ranks meet it than did before
-BEFORE = 1  # of losses, the step in which rank 0 does: one has been taken then
+LATER = 3  # the step in which others than the first meet it
+RANK_0S_LOSSES = (1, 5)  # steps on both sides of the last rank's: what changes with time alone is told from it
 
 
 def is_spiked(scenario: Scenario, rank: int, step: int) -> bool:
-    """Is ``rank`` one that meets it in ``step``?"""
-    if scenario.infinite_loss and not scenario.rank_0_first:
-        return rank == scenario.world_size - 1
-    first = BEFORE if scenario.infinite_loss else 0
-    if step == first:
-        return rank == spiked_first(scenario)
-    return step == LATER and (rank == scenario.world_size - 1 or not scenario.rank_0_first)
+    """Does ``rank`` meet it in ``step``?"""
+    last = rank == scenario.world_size - 1
+    if not scenario.rank_0_first:
+        return last if scenario.infinite_loss or step == 0 else step == LATER
+    rank_0s = RANK_0S_LOSSES if scenario.infinite_loss else (0,)
+    return (rank == 0 and step in rank_0s) or (last and step == LATER)
 
 
 def spiked_first(scenario: Scenario) -> int:

@@ -267,7 +267,7 @@ class wrap(Replica):
         pytest.param(NORM_OVER_NODES, "nodes_accumulated", "LS201", "wrap", id="a_norm_over_nodes"),
         pytest.param(CLEARED_BY_A_CHECKPOINT, "accumulation", "LS201", "wrap", id="cleared_by_a_checkpoint"),
         pytest.param(KEPT_UNTIL_THE_LAST, "dropped_micro_batch", "LS201", "wrap", id="kept_until_the_last"),
-        pytest.param(KEPT_AFTER_LOADING, "rolled_back", "LS504", "wrap", id="kept_after_loading"),
+        pytest.param(KEPT_AFTER_LOADING, "rolled_back_accumulated", "LS504", "wrap", id="kept_after_loading"),
         pytest.param(CLIPS_BY_MEMORY, "clipping_strided", "LS201", "wrap", id="clips_by_memory"),
         pytest.param(RANK_0_DECIDES, "no_number", "LS202", "wrap", id="rank_0_decides"),
         pytest.param(OF_THE_LOSS, "loss_no_number", "LS202", "wrap", id="rank_0_decides_by_its_loss"),

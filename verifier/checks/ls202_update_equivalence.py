@@ -18,12 +18,12 @@ Catches: an optimizer that holds other tensors than those that are trained; step
 optimizers that do not hand out what they own; optimizer state that is lost; an inner optimizer that no scheduler
 reaches; gradients of zeros, in place of None, that let weight decay and momentum move parameters which nobody used, and
 None in place of zeros; frozen parameters that move; weights that move by the other ranks' gradients where one rank's is
-infinite, or NaN; of a rule of its own what depends on the number of ranks: parameters without an owner, norms and
-matrices taken in slices.
+infinite, or NaN; a step that is left out for one rank's NaN and taken for another's; of a rule of its own what depends
+on the number of ranks: parameters without an owner, norms and matrices taken in slices.
 
 Blind to: steps from the first wrong gradient on, which LS201 reports; a rule of the strategy's own that is as wrong on
 one rank (but for parameters that never move), or cannot be run on one; where that is so, steps after the first with
-``average="sum"``.
+``average="sum"``; who takes a step with zeros in the place of gradients where others leave it out.
 
 Seen in the wild: huggingface/accelerate#2665 (the optimizer held the parameters from before wrapping);
 pytorch/pytorch#28294 (unused parameters moved by momentum); huggingface/accelerate#2790 (a step too many);
@@ -39,10 +39,10 @@ from verifier.judge.alone import has_own_rule, nothing_shown, standard
 from verifier.judge.arithmetic import contract_of, is_exact, is_narrow, is_wide, may_turn_over
 from verifier.judge.equivalence import blocked_reference, not_comparable
 from verifier.judge.frozen import compare_frozen
-from verifier.judge.left_out import compare_steps_taken
 from verifier.judge.out_of_sight import bounds_weights, compare_gradients
 from verifier.judge.overflowed import compare_overflow
 from verifier.judge.own_rule import SHOWN_ELSEWHERE
+from verifier.judge.steps_taken import compare_steps_taken
 from verifier.judge.updates import compare_weights, not_judged
 from verifier.lines import NOT_RESCHEDULED
 from verifier.recording import Recording

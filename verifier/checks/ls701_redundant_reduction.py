@@ -39,8 +39,8 @@ from verifier.verdict import Failure
 
 FLOATING = ("float", "bfloat", "complex")
 BY_ITSELF = (
-    "the optimizer reduces gradients by itself, and so does the DDP that is put around the model for it: drive it with "
-    "--driver distributed_optimizer"
+    "the optimizer seems to reduce gradients by itself in step(), and so does the DDP that is put around the model for "
+    "it: drive it with --driver distributed_optimizer"
 )
 
 
@@ -58,9 +58,17 @@ def redundant_reduction(recording: Recording) -> Findings:
         findings.not_claimed = "the strategy disclaims efficiency"
         return findings
     findings = _judged(recording, book, findings)
-    if findings.failures and recording.ranks[0].notes.get("driver") == "sharded_optimizer":
+    too_much = {failure.cause for failure in findings.failures} == {"reduced_too_much"}
+    if too_much and recording.ranks[0].notes.get("driver") == "sharded_optimizer" and _in_step(recording):
         return Findings(not_claimed=BY_ITSELF)
     return findings
+
+
+def _in_step(recording: Recording) -> bool:
+    """Does every rank reduce as many numbers in ``step()`` as are trained?"""
+    trained = sum(entry["numel"] for entry in recording.ranks[0].notes.get("parameters", []))
+    sent = [sum(c.numel for c in rank.collectives if _adds(c) and c.phase == "step") for rank in recording.ranks]
+    return min(sent) >= trained
 
 
 def _judged(recording: Recording, book: TagBook | None, findings: Findings) -> Findings:

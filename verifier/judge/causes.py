@@ -38,7 +38,7 @@ SHARED = {
     "updates": "LS202",
     "wrong_updates": "LS202",
     "overflowed": "LS202",
-    "left_out": "LS202",
+    "steps_taken": "LS202",
     "alone": "LS202",
     "frozen": "LS202",
 }  # modules that explain for these checks

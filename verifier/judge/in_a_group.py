@@ -110,7 +110,7 @@ def _clipped_by(recording: Recording) -> dict[int, float]:
     for rank in recording.ranks:
         group, squares = _group(recording, rank), 0.0
         for name in recording.parameter_names:
-            own = local_gradients(recording, 0, name)
+            own = _own_gradients(recording, name)
             squares += float(np.square(_together(own, group, summed=False)).sum()) if own else 0.0
         by_rank[rank.rank] = min(1.0, limit / (math.sqrt(squares) + 1e-6))
     return by_rank

@@ -27,7 +27,7 @@ TOO_EARLY = (
 UNEXPLAINED = {
     "cause": None,
     "confidence": 0.0,
-    "explanation": "the gradient is not that of the large batch, and so it is where nothing is clipped",
+    "explanation": "the gradient is not that of the large batch, and neither is it where nothing is clipped",
     "hint": "see the scenarios without clipping first",
 }
 UNTOUCHED = (
@@ -90,11 +90,18 @@ def _shown(failures: list[Failure]) -> list[Failure]:
 
 
 def _not_by_clipping(failures: list[Failure], recordings: Sequence[Recording]) -> list[Failure]:
-    """``failures``; where some are of steps that were not clipped, the others are not explained by how they were."""
-    clipped = {recording.scenario.name for recording in recordings if recording.scenario.clip_norm is not None}
-    if all(failure.scenario in clipped for failure in failures):
-        return failures
-    return [f.model_copy(update=UNEXPLAINED) if (f.cause or "").startswith("clipped") else f for f in failures]
+    """``failures``; where the same model's gradients are wrong in steps that were not clipped, how others were clipped
+    explains nothing.
+    """
+    scenarios = {recording.scenario.name: recording.scenario for recording in recordings}
+    wrong = {f.scenario for f in failures if f.scenario in scenarios and scenarios[f.scenario].clip_norm is None}
+    models = {scenarios[name].workload for name in wrong}
+    return [
+        failure.model_copy(update=UNEXPLAINED)
+        if (failure.cause or "").startswith("clipped") and scenarios[failure.scenario].workload in models
+        else failure
+        for failure in failures
+    ]
 
 
 def _with_what_places_say(failures: list[Failure], recordings: Sequence[Recording]) -> list[Failure]:

@@ -14,7 +14,7 @@ from verifier.recording import Recording
 REASON = (
     "gradients are the same on all ranks when they arrive at the parameters, where tags (or an infinity) are put on"
 )
-COPIES = "the strategy trains copies of {which}, which tags do not reach"
+COPIES = "the strategy trains copies of {which}, or has reduced them before: tags do not reach those"
 
 
 def not_reached(recording: Recording) -> str | None:

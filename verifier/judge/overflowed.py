@@ -30,7 +30,7 @@ def compare_overflow(recording: Recording) -> Findings:
     """The weight with the infinite gradient on every rank, before the step and after it.
 
     Nothing is said where ranks came to different ends, which LS101 says, or where the other weights are wrong as well,
-    unless all of that rank's share was dropped.
+    unless all of the spiked rank's share was dropped.
     """
     if is_lossy(recording):
         return Findings(not_claimed="the strategy declares what it loses on the wire: infinity may be among it")

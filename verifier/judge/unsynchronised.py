@@ -36,7 +36,10 @@ def own_value(e: GradientEvidence) -> Cause | None:
 def own_multiple(e: GradientEvidence) -> Cause | None:
     """Some multiple of the rank's own, which no other rank has a share in. Tags are all multiples of one another."""
     own = e.local.get(e.rank)
-    if own is None or e.agreed or e.clipped or e.observed.size < FEWEST_ELEMENTS or not tell_ranks_apart(e):
+    others = [gradient for rank, gradient in e.local.items() if rank != e.rank and np.any(gradient)]
+    if own is None or not others or e.agreed or e.clipped or not tell_ranks_apart(e):
+        return None
+    if np.count_nonzero(own) < FEWEST_ELEMENTS:
         return None
     square = float(np.vdot(own, own).real)
     factor = float(np.vdot(own, e.observed).real) / square if square else 0.0

@@ -59,8 +59,8 @@ def _why_it_rests(rank: RankRecording, step: int, name: str, gradient: Tensor) -
             "zero_taken_for_none",
             f"the gradient of {name} is zero in step {step}, in every element, and not None; rank {rank.rank} has "
             "None, and there neither weight decay nor momentum moves the weights",
-            "tell by whether a rank had a gradient at all that nobody used a parameter, and not by its sum; and where "
-            "zero_grad(set_to_none=False) has left zeros, leave them",
+            "tell by whether a rank had a gradient at all that nobody used a parameter, and not by its sum; and do not "
+            "make None of the zeros that zero_grad(set_to_none=False) leaves",
             0.9,
         )
     return (

@@ -112,7 +112,9 @@ def _tried(report: Report) -> str:
     """In how many scenarios: those that were refused or left out say nothing."""
     total = len(report.scenarios)
     tried = sum(scenario.refused is None and scenario.not_claimed is None for scenario in report.scenarios)
-    return f"{total} scenarios" if tried == total else f"{tried} of {total} scenarios; the others: refused or left out"
+    if tried < total:
+        return f"{tried} of {total} scenarios; the others: refused or left out"
+    return "1 scenario" if total == 1 else f"{total} scenarios"
 
 
 def _why_untrained(report: Report) -> str:

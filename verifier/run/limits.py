@@ -6,11 +6,13 @@ A static graph's first all-reduce is started by what torch puts behind each tens
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_core.drivers.fully_shard import FullyShardDriver
 from verifier.run import clipping
 
 if TYPE_CHECKING:
@@ -31,13 +33,22 @@ def why_not(subject: Subject) -> str | None:
     """Why the scenario is not for this; None: it is."""
     if subject.scenario.dataclass_outputs and _is_static(subject.driver.wrapped):
         return STATIC_GRAPH
-    if subject.scenario.drop_quiet_before is not None and subject.driver.style == "fully_shard":
+    if subject.scenario.drop_quiet_before is not None and _is_fully_sharded(subject.driver.wrapped):
         return KEPT_APART
     return clipping.why_not(subject)
 
 
 def _is_static(wrapped: object) -> bool:
-    """Is torch's DDP with a static graph in ``wrapped``, or among what a stranger's engine holds?"""
+    """Is torch's DDP with a static graph in ``wrapped``?"""
+    return any(isinstance(module, DistributedDataParallel) and module.static_graph for module in _modules(wrapped))
+
+
+def _is_fully_sharded(wrapped: object) -> bool:
+    """Has torch's ``fully_shard`` been at a module in ``wrapped``?"""
+    return any(map(FullyShardDriver.fits, _modules(wrapped)))
+
+
+def _modules(wrapped: object) -> Iterator[nn.Module]:
+    """All modules in ``wrapped``, or among what a stranger's engine holds."""
     held = [wrapped] if isinstance(wrapped, nn.Module) else list(getattr(wrapped, "__dict__", {}).values())
-    modules = (module for one in held if isinstance(one, nn.Module) for module in one.modules())
-    return any(isinstance(module, DistributedDataParallel) and module.static_graph for module in modules)
+    return (module for one in held if isinstance(one, nn.Module) for module in one.modules())

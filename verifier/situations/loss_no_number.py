@@ -1,4 +1,4 @@
-"""Loss that is no number: the loss is NaN, by a constant, and no gradient is; on rank 0 first, then on the last rank.
+"""Loss that is no number: the loss is NaN, by a constant, and no gradient is; on rank 0, the last rank, rank 0.
 
 As ``infinite_loss``, for those who ask ``isnan(loss)`` before a backward, or let rank 0 ask for all.
 """
@@ -11,7 +11,7 @@ SITUATION = Situation(
     since="standard",
     workload="exact",
     fields={
-        "num_steps": 4,
+        "num_steps": 6,
         "infinite_loss": True,
         "spike": "nan",
         "rank_0_first": True,

@@ -1,8 +1,8 @@
 """No number: one gradient is NaN, as after 0/0 in the data; on rank 0 first, and three steps later on the last rank.
 
 As ``overflow``, for those who look for NaN and not for infinity: who takes zeros for it before the sum hides it from
-whoever watches, and who leaves out the step has to do so on every rank. Where rank 0 decides for all, the step of the
-last rank's is taken.
+whoever watches, and who leaves out the step has to do so on every rank. A guard that asks rank 0 alone takes the step
+that has the last rank's NaN in it.
 """
 
 from __future__ import annotations

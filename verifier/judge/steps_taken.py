@@ -1,0 +1,65 @@
+"""Is a step left out for one rank's loss, and taken for another's? A pure function on recordings.
+
+Special here: the loss is infinite, or no number, by a constant, and all gradients are right: to take the step and to
+leave it out are both right, and only to do the one for rank 0 and the other for the last rank is not. Rank 0's comes
+before the last rank's and after it, so that a guard that begins late, or gives up, is no reason; and the steps between
+must have been taken: gradients that are applied a step late, or a rate that grows from zero, are none either.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from verifier.check import Findings
+from verifier.recording import RankRecording, Recording
+from verifier.spikes import LATER, RANK_0S_LOSSES
+from verifier.verdict import Failure
+
+STEPS = range(max(RANK_0S_LOSSES) + 1)
+
+
+def compare_steps_taken(recording: Recording) -> Findings:
+    """Whether all ranks took the steps of rank 0's spikes and that of the last rank's, or none of them."""
+    if not recording.scenario.rank_0_first or recording.scenario.world_size == 1:
+        return Findings(not_claimed="one rank alone meets it: it may take the step with the others, or leave it out")
+    if not recording.complete:
+        return Findings(blocked="not every rank came to its end")
+    by_rank = [_taken(rank, recording.parameter_names) for rank in recording.ranks]
+    if None in by_rank:
+        return Findings(blocked="weights were not recorded on every rank in every step")
+    if any(taken != by_rank[0] for taken in by_rank):
+        return Findings(blocked="ranks have taken other steps than one another: see LS101")
+    taken = by_rank[0] or []
+    if not all(taken[step] for step in STEPS if step not in (*RANK_0S_LOSSES, LATER)):
+        return Findings(not_claimed="steps in which all losses are numbers were not taken either")
+    findings, of_rank_0 = Findings(comparisons=len(by_rank)), {taken[step] for step in RANK_0S_LOSSES}
+    if of_rank_0 == {not taken[LATER]}:
+        findings.failures = [_failure(recording, rank.rank, of_last=not taken[LATER]) for rank in recording.ranks]
+    return findings
+
+
+def _taken(rank: RankRecording, names: list[str]) -> list[bool] | None:
+    """By step: has any weight moved? None: not known of every weight."""
+    held = [[rank.tensor("weight", step, name) for name in names] for step in (-1, *STEPS)]
+    if not names or any(tensor is None for of_step in held for tensor in of_step):
+        return None
+    digests = [[tensor.digest for tensor in of_step if tensor is not None] for of_step in held]
+    return [before != after for before, after in pairwise(digests)]
+
+
+def _failure(recording: Recording, rank: int, *, of_last: bool) -> Failure:
+    """``of_last``: it is the last rank's step that is left out."""
+    last, what = recording.scenario.world_size - 1, "NaN" if recording.scenario.spike == "nan" else "infinite"
+    one, other = (last, 0) if of_last else (0, last)
+    return Failure(
+        scenario=recording.scenario.name,
+        step=LATER,
+        rank=rank,
+        expected="all of these steps, or none",
+        observed=f"those of rank {one}'s left out, and those of rank {other}'s taken",
+        cause="one_rank_decides",
+        confidence=0.9,
+        explanation=f"where rank {one}'s loss was {what}, the step is left out on rank {rank}, and where rank "
+        f"{other}'s was, it is taken",
+        hint="decide by all ranks' losses: all-reduce a flag, and leave out the step where any rank has set it",
+    )
