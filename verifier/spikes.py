@@ -9,6 +9,7 @@ from __future__ import annotations
 from verifier.scenario import Scenario
 
 LATER = 3  # the step in which others than the first meet it
+ON_ALL = 5  # where the last rank alone did in that one: the step in which all ranks' gradients are
 RANK_0S_LOSSES = (1, 5)  # steps on both sides of the last rank's: what changes with time alone is told from it
 
 
@@ -17,6 +18,8 @@ def is_spiked(scenario: Scenario, rank: int, step: int) -> bool:
     last = rank == scenario.world_size - 1
     if not scenario.rank_0_first:
         return last if scenario.infinite_loss or step == 0 else step == LATER
+    if scenario.overflow and step == ON_ALL:
+        return True
     rank_0s = RANK_0S_LOSSES if scenario.infinite_loss else (0,)
     return (rank == 0 and step in rank_0s) or (last and step == LATER)
 

@@ -80,9 +80,11 @@ def initial_weights(recording: Recording) -> Findings:
 
 
 def _in_parts(recording: Recording, name: str) -> Failure | None:
-    """Some rank holds fewer numbers than the parameter has, and nobody said that they are spread over ranks."""
+    """Some rank holds fewer numbers than the parameter has, and another holds other ones; nobody said that they are
+    spread over ranks. Who frees or packs weights between forwards does so on all of them alike.
+    """
     due = next((entry["numel"] for entry in recording.ranks[0].notes.get("parameters", []) if entry["name"] == name), 0)
-    if contract_of(recording).get("sharded"):
+    if contract_of(recording).get("sharded") or not _differ(recording, name):
         return None
     for rank in recording.ranks:
         held = rank.tensor("weight", -1, name)
@@ -94,7 +96,7 @@ def _in_parts(recording: Recording, name: str) -> Failure | None:
                 expected=f"{due} numbers",
                 observed=f"{math.prod(held.shape)} numbers",
                 cause="undeclared_shards",
-                confidence=1.0 if _differ(recording, name) else 0.8,  # else weights may be packed, or freed meanwhile
+                confidence=1.0,
                 explanation=f"rank {rank.rank} holds {math.prod(held.shape)} of the {due} numbers of {name}: a shard, "
                 "it seems, and the strategy does not say that it shards",
                 hint="if parameters are spread over ranks, declare Contract(sharded=True)",

@@ -19,7 +19,7 @@ from verifier.judge.inquiry import local_gradients
 from verifier.judge.updates import compare_weights
 from verifier.lines import STOPPED_AFTER
 from verifier.recording import RankRecording, Recording
-from verifier.spikes import LATER, spiked_first
+from verifier.spikes import LATER, ON_ALL, spiked_first
 from verifier.verdict import Failure
 
 LONGEST_DELAY = 2  # steps: gradients may be applied a step late, and rightly
@@ -53,8 +53,11 @@ def compare_overflow(recording: Recording) -> Findings:
         findings.failures += [_stuck(recording, rank.rank, name) for rank in recording.ranks]
         return findings
     if not findings.failures:
-        taken = [name for name in infinite if _taken_from_all(recording, name)]
-        findings.failures += [_not_left_out(recording, rank.rank, name) for name in taken for rank in recording.ranks]
+        for step in (LATER, ON_ALL) if recording.scenario.rank_0_first else (LATER,):
+            taken = [name for name in infinite if _taken_later(recording, name, step)]
+            findings.failures += [
+                _not_left_out(recording, r.rank, name, step) for name in taken for r in recording.ranks
+            ]
         return findings
     if findings.failures and not _explains(recording, infinite, explained):
         return Findings(blocked="weights are wrong whose gradients were finite, too: see LS201")
@@ -103,17 +106,17 @@ def _never_again(recording: Recording) -> str | None:
     return names[0] if names and rest else None
 
 
-def _taken_from_all(recording: Recording, name: str) -> bool:
+def _taken_later(recording: Recording, name: str, later: int) -> bool:
     """Was the step left out when one rank's gradient was infinite, and taken when all ranks' were, or another's was?
 
-    Between the two a step was taken, so that it is no earlier gradient that comes late.
+    Before that a step was taken, so that it is no earlier gradient that comes late.
     """
-    ends = [[rank.tensor("weight", step, name) for rank in recording.ranks] for step in range(LATER + 1)]
+    ends = [[rank.tensor("weight", step, name) for rank in recording.ranks] for step in range(later + 1)]
     if any(end is None or end.values is None for of_ranks in ends for end in of_ranks):
         return False
     rested = all(_rests(rank, of) for of in recording.parameter_names for rank in recording.ranks)
-    went_on = not any(_rests(rank, name, LATER - 1) for rank in recording.ranks)
-    finite = [bool(np.isfinite(end.values).all()) for end in ends[LATER] if end is not None and end.values is not None]
+    went_on = not any(_rests(rank, name, later - 1) for rank in recording.ranks)
+    finite = [bool(np.isfinite(end.values).all()) for end in ends[later] if end is not None and end.values is not None]
     return rested and went_on and not any(finite)
 
 
@@ -169,14 +172,14 @@ def _stuck(recording: Recording, rank: int, name: str) -> Failure:
     )
 
 
-def _not_left_out(recording: Recording, rank: int, name: str) -> Failure:
+def _not_left_out(recording: Recording, rank: int, name: str, step: int) -> Failure:
     first, spiked = spiked_first(recording.scenario), SPIKED[recording.scenario.spike]
     later = "all ranks' were"
-    if recording.scenario.rank_0_first:
+    if recording.scenario.rank_0_first and step == LATER:
         later = f"rank {recording.scenario.world_size - 1}'s was"
     return Failure(
         scenario=recording.scenario.name,
-        step=LATER,
+        step=step,
         rank=rank,
         parameter=name,
         expected="a step that is left out, as before",
@@ -184,7 +187,7 @@ def _not_left_out(recording: Recording, rank: int, name: str) -> Failure:
         cause="taken_from_all",
         confidence=0.9,
         explanation=f"the step was left out when rank {first}'s gradient of {name} alone was {spiked}, and in step "
-        f"{LATER}, where {later}, it was taken",
+        f"{step}, where {later}, it was taken",
         hint="leave out the step where any rank has met what is not finite: a sum of flags greater than 0, or their "
         "maximum",
     )

@@ -1,4 +1,4 @@
-"""No number: one gradient is NaN, as after 0/0 in the data; on rank 0 first, and three steps later on the last rank.
+"""No number: one gradient is NaN, as after 0/0 in the data; on rank 0, then on the last rank, then on all.
 
 As ``overflow``, for those who look for NaN and not for infinity: who takes zeros for it before the sum hides it from
 whoever watches, and who leaves out the step has to do so on every rank. A guard that asks rank 0 alone takes the step
@@ -13,7 +13,7 @@ SITUATION = Situation(
     since="standard",
     workload="exact",
     fields={
-        "num_steps": 4,
+        "num_steps": 6,
         "overflow": True,
         "spike": "nan",
         "rank_0_first": True,

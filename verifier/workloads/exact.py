@@ -68,8 +68,9 @@ class Exact(Workload):
 
     @property
     def dtype(self) -> torch.dtype:
-        one_step = self.scenario.num_steps == 1 or self.scenario.overflow  # no number matters after that
-        return torch.float32 if one_step else torch.float64
+        scenario = self.scenario
+        few = scenario.num_steps == 1 or scenario.overflow or scenario.infinite_loss  # no number matters after that
+        return torch.float32 if few else torch.float64
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step
