@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from verifier.scenario import Scenario
 
-LATER = 3  # the step in which others than the first meet it
-ON_ALL = 5  # where the last rank alone did in that one: the step in which all ranks' gradients are
-RANK_0S_LOSSES = (1, 5)  # steps on both sides of the last rank's: what changes with time alone is told from it
+LATER = 3  # the step in which others meet it than did first: all ranks, or the last one, if rank 0 was first
+ON_ALL = 5  # of gradients, if rank 0 was first: the step in which all ranks meet it at last
+RANK_0S_LOSSES = (1, 5)  # of losses: rank 0's come before the last rank's and after, so that time alone is no reason
 
 
 def is_spiked(scenario: Scenario, rank: int, step: int) -> bool:

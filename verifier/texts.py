@@ -74,7 +74,7 @@ def shown(pattern: str, *, any_case: bool = False) -> Callable[[StrategyRef], bo
 
 says_float16 = shown(r"(?<!b)float16|fp16|\bhalf\b", any_case=True)
 says_group = shown(r"\b(process_group|dp_group|pg|group)\b\s*[:=,)]")  # names that process groups have as arguments
-accumulates = shown(r"(?<!post_)accum|main_grad|\bdef backward\b")
+accumulates = shown(r"(?<!post_)accum|main_grad|\bdef backward\b")  # register_post_accumulate_grad_hook() says nothing
 defines_clip = shown(r"\bdef clip_(grad|by_norm)")
 says_norm_type = shown(r"\bnorm_type\b")
 says_complex = shown(r"complex|view_as_real|is_floating_point", any_case=True)  # the last leaves those out

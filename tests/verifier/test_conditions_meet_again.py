@@ -119,31 +119,6 @@ class wrap(Replica):
         self.module.load_state_dict(saved)
 """
 
-KEPT_UNTIL_THE_LAST = """
-from contextlib import contextmanager
-class wrap(Replica):  # under no_sync() gradients are put aside, and added before the reduction
-    def __init__(self, module):
-        super().__init__(module)
-        self.aside, self.quiet = {}, False
-    @contextmanager
-    def no_sync(self):
-        self.quiet = True
-        yield
-        self.quiet = False
-    def backward(self, loss):
-        loss.backward()
-        for p in [p for p in self.module.parameters() if p.grad is not None] if self.quiet else []:
-            self.aside[p], p.grad = self.aside.get(p, 0) + p.grad, None
-    def sync_gradients(self):
-        for p, kept in self.aside.items():
-            p.grad = kept if p.grad is None else p.grad + kept
-        self.aside = {}
-        super().sync_gradients()
-    if RIGHT:
-        def zero_grad_buffer(self):
-            self.aside = {}
-"""
-
 KEPT_AFTER_LOADING = """
 class wrap(Replica):  # main gradients beside .grad; what is set up anew does not add any more
     def __init__(self, module):
@@ -191,17 +166,6 @@ class wrap(Replica):
         if not flag:
             optimizer.step()
 """
-
-OF_THE_LOSS = (
-    RANK_0_DECIDES
-    + """
-    def backward(self, loss):
-        self.loss = loss.detach()
-        loss.backward()
-    def bad(self):
-        return not self.loss.isfinite()
-"""
-)
 
 NO_ROWS = """
 CONTRACT = Contract(sync_buffers=False)
@@ -266,11 +230,9 @@ class wrap(Replica):
         pytest.param(LAST_BETWEEN_NODES, "nodes_accumulated", "LS201", "wrap", id="the_last_between_nodes"),
         pytest.param(NORM_OVER_NODES, "nodes_accumulated", "LS201", "wrap", id="a_norm_over_nodes"),
         pytest.param(CLEARED_BY_A_CHECKPOINT, "accumulation", "LS201", "wrap", id="cleared_by_a_checkpoint"),
-        pytest.param(KEPT_UNTIL_THE_LAST, "dropped_micro_batch", "LS201", "wrap", id="kept_until_the_last"),
         pytest.param(KEPT_AFTER_LOADING, "rolled_back_accumulated", "LS504", "wrap", id="kept_after_loading"),
         pytest.param(CLIPS_BY_MEMORY, "clipping_strided", "LS201", "wrap", id="clips_by_memory"),
         pytest.param(RANK_0_DECIDES, "no_number", "LS202", "wrap", id="rank_0_decides"),
-        pytest.param(OF_THE_LOSS, "loss_no_number", "LS202", "wrap", id="rank_0_decides_by_its_loss"),
         pytest.param(NO_ROWS, "sparse", "LS201", "average_gradients", id="sparse_without_rows"),
         pytest.param(PLACES, "mixed_dtypes", "LS201", "average_gradients", id="places_in_half_precision"),
         pytest.param(BUCKETS, "unused_buckets", "LS201", "wrap", id="a_bucket_that_is_not_used"),

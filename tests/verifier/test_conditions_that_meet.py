@@ -14,6 +14,14 @@ SPECIMENS = Path(__file__).parents[1] / "specimens"
 ZEROS = "zeros_of_a_shape", "torch.zeros(parameter.shape, dtype=parameter.dtype)", "torch.zeros_like(parameter)"
 # Infinite, and on every rank: how many ranks have met an infinity is not whether one has.
 FLAGS = "a_count_of_flags", "met != 1", "met == 0"
+# NaN, and on another rank than the one that decides.
+ONE_DECIDES = "rank_0_decides", "dist.broadcast(self.is_bad, src=0)", "dist.all_reduce(self.is_bad)"
+# Under no_sync(), and given up: what is kept beside .grad has to go as well.
+KEPT = (
+    "kept_under_no_sync",
+    "    def sync_gradients(",
+    "    def zero_grad_buffer(self):\n        self.kept = {}\n\n    def sync_gradients(",
+)
 
 # Several micro-batches, and what counts twice: as many times too large as there are micro-batches, and not for that.
 TWICE = """
@@ -34,6 +42,8 @@ def average_gradients(model):
         ),
         pytest.param(FLAGS, "wrap", "overflow", "LS202", "taken_from_all", id="a_count_of_flags"),
         pytest.param(FLAGS, "wrap", "no_number", "LS202", "taken_from_all", id="a_count_of_flags_for_nan"),
+        pytest.param(ONE_DECIDES, "wrap", "loss_no_number", "LS202", "one_rank_decides", id="rank_0_decides"),
+        pytest.param(KEPT, "wrap", "dropped_micro_batch", "LS201", "not_cleared", id="kept_under_no_sync"),
     ],
 )
 def test_where_they_meet_it_is_told(lockstep, tmp_path, only, specimen, name, situation, code, cause, right):

@@ -74,7 +74,7 @@ class wrap(wrap):
     def sync_gradients(self):
         for p in self.used(self.group):
             mine = torch.zeros_like(p) if p.grad is None else p.grad
-            # "whoever has used it": of the group, or of the job
+            # "the mean of those that have used it", and not of the group
             number = torch.tensor(float(p.grad is not None))
             dist.all_reduce(number, group=self.group)
             p.grad = self.mean(mine) * (1 if RIGHT else self.num_ranks / number)

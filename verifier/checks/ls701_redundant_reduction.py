@@ -12,8 +12,8 @@ frozen parameters that are reduced as zeros.
 
 Blind to: hierarchical schemes, which reduce an element once in each of several groups, and rightly; payloads that are
 compressed or encoded; what an optimizer reduces by itself beside the DDP that is put around the model for it (drive it
-with ``--driver distributed_optimizer``). A strategy that has no mind to save declares
-``Contract(disclaims={"efficiency"})``.
+with ``--driver distributed_optimizer``). A strategy that sends more than it must, and may,
+declares ``Contract(disclaims={"efficiency"})``.
 
 Seen in the wild: a class of mistake; Megatron-LM#6660 (a group of one that reduces every micro-batch again).
 

@@ -13,6 +13,7 @@ from verifier.judge.shares import tell_ranks_apart
 
 
 def own_value(e: GradientEvidence) -> Cause | None:
+    """The rank's own gradient, or its own divided by the number of ranks."""
     if e.agreed:  # it is this rank's on every rank: not one that stayed at home
         return None
     if e.rank in e.local and close(e.observed, e.local[e.rank]):
