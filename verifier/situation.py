@@ -21,6 +21,7 @@ from verifier.texts import (
     asks_on_import,
     defines_add_param_group,
     defines_clip,
+    drops_micro_batches,
     has_an_optimizer,
     makes_by_shape,
     says_cap,
@@ -29,6 +30,7 @@ from verifier.texts import (
     says_group,
     says_norm_type,
     says_precision,
+    speaks_of_losses,
     speaks_of_nodes,
 )
 
@@ -41,6 +43,8 @@ CONCERNS = {  # what a text may show
     "a norm_type": says_norm_type,
     "a clip_grad_norm_() of its own": defines_clip,
     "what it accumulates, or a backward() of its own": accumulates,
+    "a loss, or numbers that are none": speaks_of_losses,
+    "no_sync(), or what it accumulates": drops_micro_batches,
     "an add_param_group()": defines_add_param_group,
     "local ranks, or groups that it makes": speaks_of_nodes,
     "complex numbers": says_complex,

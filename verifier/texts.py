@@ -1,21 +1,27 @@
 """What the text of a strategy shows, read without running it.
 
-Special here: nothing is concluded from it but which situations are worth their time in ``standard``. Files that a file
-imports from beside it are read with it; there is no text of what is installed, and ``thorough`` does not ask.
+Special here: nothing is concluded from it but which situations are worth their time in ``standard``; ``thorough`` does
+not ask. Files that a file imports from beside it, or from the path, are read with it; of what is installed in
+``site-packages`` only the package that is itself the strategy.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from verifier.request import FromFile, Source, StrategyRef
+from verifier.request import FromFile, Imported, Source, StrategyRef
 
 MOST_FILES = 16  # enough for a strategy; not for a framework whose folder it stands in
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+SPEAKS_OF_ALL = frozenset({"torch", "ddp_core", "verifier"})  # what a strategy imports of those is not its own doing
 ASKS = frozenset({"is_initialized", "get_world_size", "get_rank"})  # of the process group that there is, or is not yet
 
 
@@ -25,10 +31,14 @@ def texts(ref: StrategyRef) -> Iterator[bytes]:
         yield from (text.encode() for text in ref.files.values())
     elif isinstance(ref, FromFile):
         yield from with_what_it_imports(Path(ref.path))
+    elif isinstance(ref, Imported):
+        module = ref.entrypoint.partition(":")[0]
+        for path in list(_files(folder, module) if (folder := _where(module)) else ())[:1]:
+            yield from with_what_it_imports(path)
 
 
 def with_what_it_imports(path: Path) -> Iterator[bytes]:
-    """The text of ``path``, and of what it and those import by names of files or packages in its folder."""
+    """The text of ``path``, and of what it and those import: from their folders, or else from the path."""
     waiting, seen = [path], {path}
     for _ in range(MOST_FILES):
         if not waiting:
@@ -40,7 +50,12 @@ def with_what_it_imports(path: Path) -> Iterator[bytes]:
             continue
         yield text
         folders = {0: path.parent, **dict(enumerate(file.parents, 1))}
-        found = [one for level, name in imported_in(text) if level in folders for one in _files(folders[level], name)]
+        found = [
+            one
+            for level, name in imported_in(text)
+            if level in folders
+            for one in tuple(_files(folders[level], name)) or (() if level else tuple(_on_the_path(name, file)))
+        ]
         waiting += [one for one in dict.fromkeys(found) if one not in seen]
         seen.update(found)
 
@@ -66,6 +81,34 @@ def _files(folder: Path, name: str) -> Iterator[Path]:
     yield from (file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file())
 
 
+def _on_the_path(name: str, importing: Path) -> Iterator[Path]:
+    """The files of module ``name``, unless it is installed and ``importing`` is no part of the same package."""
+    top = name.partition(".")[0]
+    if top in SPEAKS_OF_ALL or top in sys.stdlib_module_names or (folder := _where(name)) is None:
+        return
+    if importing.is_relative_to(folder / top) or not INSTALLED & set(folder.parts):
+        yield from _files(folder, name)
+
+
+def _where(name: str) -> Path | None:
+    """The folder that the topmost package of module ``name`` lies in, found without importing it; ranks look in the
+    working folder first.
+    """
+    with suppress(ImportError, ValueError, AttributeError, OSError):
+        return _folder_of(name.partition(".")[0], str(Path.cwd()), tuple(sys.path))
+    return None
+
+
+@lru_cache(maxsize=256)
+def _folder_of(top: str, working: str, path: tuple[str, ...]) -> Path | None:
+    spec: ModuleSpec | None = PathFinder.find_spec(top, [working]) or importlib.util.find_spec(top)
+    if spec is None:
+        return None
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations))).parent
+    return Path(spec.origin).parent if spec.origin and spec.has_location else None
+
+
 def shown(pattern: str, *, any_case: bool = False) -> Callable[[StrategyRef], bool]:
     """Whether ``pattern`` is found in the text of a strategy."""
     compiled = re.compile(pattern.encode(), re.IGNORECASE if any_case else 0)
@@ -77,6 +120,8 @@ says_group = shown(r"\b(process_group|dp_group|pg|group)\b\s*[:=,)]")  # names t
 accumulates = shown(r"(?<!post_)accum|main_grad|\bdef backward\b")  # register_post_accumulate_grad_hook() says nothing
 defines_clip = shown(r"\bdef clip_(grad|by_norm)")
 says_norm_type = shown(r"\bnorm_type\b")
+speaks_of_losses = shown(r"loss|\bdef (backward|step|train\w*)\b|is_?nan|is_?inf|is_?finite|overflow", any_case=True)
+drops_micro_batches = shown(r"no_sync|grad(ient)?_sync|accum|micro|main_grad", any_case=True)
 says_complex = shown(r"complex|view_as_real|is_floating_point", any_case=True)  # the last leaves those out
 speaks_of_nodes = shown(
     r"local_rank|local_world|node_rank|group_rank|new_group|new_subgroups|device_mesh", any_case=True

@@ -7,7 +7,7 @@ import pytest
 from verifier.naming import parse_strategy
 from verifier.request import Builtin, Request, Source
 from verifier.situation import PROFILES, plan
-from verifier.texts import says_float16
+from verifier.texts import says_float16, says_norm_type
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,9 @@ from verifier.texts import says_float16
         ("imported_first", "A(model)\ndef A(m, size=dist.get_world_size()): pass", "A(model, dist.get_world_size())"),
         ("unused_strided", "torch.zeros(model.shape)", "torch.zeros(8)"),
         ("unused_strided", "torch.zeros_like(model), model.contiguous()", "torch.zeros_like(model)"),
+        ("infinite_loss", "A(model)\ndef backward(self): pass", "A(model).all_reduce()"),
+        ("loss_no_number", "A(model, torch.isfinite)", "A(model, torch.sum)"),
+        ("dropped_micro_batch", "A(model)\ndef no_sync(self): pass", "A(model)\ndef sync(self): pass"),
         ("large_gradients", "model.to(torch.float16)", "model.to(torch.bfloat16)"),
     ],
 )
@@ -76,3 +79,37 @@ def test_what_a_file_imports_from_beside_it_is_read_with_it(tmp_path):
     (tmp_path / "other3.py").write_text("fp16 = True")
     (tmp_path / "mine.py").write_text(f"{others}def wrap(model): return model")
     assert says_float16(parse_strategy(str(tmp_path / "mine.py"))), "of many files the first are read"
+
+
+@pytest.mark.parametrize("strategy", ["a_package.ddp:wrap", "mine.py"])
+def test_what_is_imported_from_the_path_is_read_with_it(tmp_path, monkeypatch, strategy):
+    package, mine = tmp_path / "elsewhere/a_package", tmp_path / "mine.py"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "ddp.py").write_text("from a_package.parts import wrap")
+    (package / "parts.py").write_text("import torch, no_such_module\nHALF = 'fp16'")
+    mine.write_text("from a_package.ddp import wrap")
+    ref = parse_strategy(strategy if ":" in strategy else str(mine))
+    assert not says_float16(ref)
+    monkeypatch.chdir(tmp_path / "elsewhere")  # where ranks look first
+    assert says_float16(ref)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "elsewhere")
+    assert says_float16(ref)
+
+
+def test_what_is_installed_is_read_only_if_it_is_the_strategy(tmp_path, monkeypatch):
+    site = tmp_path / "site-packages"
+    (site / "a_framework").mkdir(parents=True)
+    (site / "a_framework/__init__.py").write_text("from a_framework.ddp import wrap")
+    (site / "a_framework/ddp.py").write_text("import another_framework\nHALF = 'fp16'")
+    (site / "another_framework.py").write_text("norm_type = 2")
+    (tmp_path / "mine.py").write_text("from a_framework import wrap")
+    monkeypatch.syspath_prepend(site)
+    assert not says_float16(parse_strategy(str(tmp_path / "mine.py")))
+    assert says_float16(parse_strategy("a_framework:wrap"))
+    assert not says_norm_type(parse_strategy("a_framework:wrap"))
+
+
+def test_torch_speaks_of_everything_and_is_not_read():
+    assert not says_float16(parse_strategy("torch.nn.parallel:DistributedDataParallel"))

@@ -10,8 +10,9 @@ from __future__ import annotations
 from verifier.situation import Situation
 
 SITUATION = Situation(
-    since="standard",
+    since="thorough",
     workload="exact",
+    standard_where="no_sync(), or what it accumulates",
     fields={
         "num_steps": 2,
         "drop_quiet_before": 1,

@@ -8,8 +8,9 @@ from __future__ import annotations
 from verifier.situation import Situation
 
 SITUATION = Situation(
-    since="standard",
+    since="thorough",
     workload="exact",
+    standard_where="a loss, or numbers that are none",
     fields={
         "infinite_loss": True,
         "small_buckets": True,
