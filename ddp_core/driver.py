@@ -119,11 +119,14 @@ class Driver:
         """The optimizer that steps ``parameters``: of class ``cls``, unless the strategy brings its own kind.
 
         ``parameters`` may also be groups, as ``torch.optim`` takes them. Whatever the style, a strategy that has
-        ``wrap_optimizer(cls, parameters, **options)`` builds it.
+        ``wrap_optimizer(cls, parameters, **options)`` builds it; a ``wrap_optimizer(optimizer)`` is handed one.
         """
         build = getattr(self.wrapped, "wrap_optimizer", None)
         if not callable(build):
             return cls(parameters, **options) if self.optimizer_of_wrap is None else self.optimizer_of_wrap
+        if takes(build, 1) and not takes(build, 2):
+            made = cls(parameters, **options)
+            return build(made) or made
         optimizer: torch.optim.Optimizer = build(cls, parameters, **options)
         return optimizer
 

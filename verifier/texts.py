@@ -122,6 +122,10 @@ defines_clip = shown(r"\bdef clip_(grad|by_norm)")
 says_norm_type = shown(r"\bnorm_type\b")
 speaks_of_losses = shown(r"loss|\bdef (backward|step|train\w*)\b|is_?nan|is_?inf|is_?finite|overflow", any_case=True)
 drops_micro_batches = shown(r"no_sync|grad(ient)?_sync|accum|micro|main_grad", any_case=True)
+every_few_steps = shown(
+    r"%\s*(self\.)?_?\w*(every|inter|period|steps|freq|\b[a-zA-Z]\b)|every|interval|period|slow|anchor|lookahead|\bema\b",
+    any_case=True,
+)
 says_complex = shown(r"complex|view_as_real|is_floating_point", any_case=True)  # the last leaves those out
 speaks_of_nodes = shown(
     r"local_rank|local_world|node_rank|group_rank|new_group|new_subgroups|device_mesh", any_case=True

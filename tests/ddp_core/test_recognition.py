@@ -113,6 +113,15 @@ def test_what_the_loop_asks_of_an_optimizer_is_given():
     assert driver.make_optimizer(torch.optim.SGD, list(model.parameters()), lr=0.25).defaults["lr"] == 0.25
 
 
+@pytest.mark.parametrize("returned", [None, "an optimizer of its own"])
+def test_who_wraps_an_optimizer_that_is_made_is_handed_one(returned):
+    model, handed = nn.Linear(1, 1), []
+    model.wrap_optimizer = lambda optimizer: handed.append(optimizer) or returned
+    made = Driver(model, model).make_optimizer(torch.optim.SGD, list(model.parameters()), lr=0.25)
+    assert handed[0].defaults["lr"] == 0.25
+    assert made == returned or made is handed[0]
+
+
 class OptimizerBeside:
     """Steps by itself what the loop is to have synchronised, and is no ``torch.optim.Optimizer``."""
 

@@ -22,6 +22,10 @@ KEPT = (
     "    def sync_gradients(",
     "    def zero_grad_buffer(self):\n        self.kept = {}\n\n    def sync_gradients(",
 )
+# Another start, and the fifth step: slow weights are copied before or after replicas are equal.
+COPY = "        self.slow = [parameter.detach().clone() for parameter in module.parameters()]\n"
+WRAP = "        self.inner = DistributedDataParallel(module, find_unused_parameters=True)\n"
+SLOW = "slow_weights_before_the_start", COPY + WRAP, WRAP + COPY
 
 # Several micro-batches, and what counts twice: as many times too large as there are micro-batches, and not for that.
 TWICE = """
@@ -44,6 +48,7 @@ def average_gradients(model):
         pytest.param(FLAGS, "wrap", "no_number", "LS202", "taken_from_all", id="a_count_of_flags_for_nan"),
         pytest.param(ONE_DECIDES, "wrap", "loss_no_number", "LS202", "one_rank_decides", id="rank_0_decides"),
         pytest.param(KEPT, "wrap", "dropped_micro_batch", "LS201", "not_cleared", id="kept_under_no_sync"),
+        pytest.param(SLOW, "Slow", "later_start", "LS101", "replicas_diverged", id="slow_weights_before_the_start"),
     ],
 )
 def test_where_they_meet_it_is_told(lockstep, tmp_path, only, specimen, name, situation, code, cause, right):

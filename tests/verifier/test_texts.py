@@ -29,6 +29,8 @@ from verifier.texts import says_float16, says_norm_type
         ("infinite_loss", "A(model)\ndef backward(self): pass", "A(model).all_reduce()"),
         ("loss_no_number", "A(model, torch.isfinite)", "A(model, torch.sum)"),
         ("dropped_micro_batch", "A(model)\ndef no_sync(self): pass", "A(model)\ndef sync(self): pass"),
+        ("later_start", "Lookahead(model)", "model"),
+        ("later_start", "A(model) if step % self.sync_steps == 0", "A(model) if rank % 2 == 0 else 'each step'"),
         ("large_gradients", "model.to(torch.float16)", "model.to(torch.bfloat16)"),
     ],
 )
