@@ -22,6 +22,7 @@ from verifier.launcher import Launcher, place_of
 from verifier.recording import Recording
 from verifier.scenario import Scenario
 
+SIMPLEST = "plain"  # who has raised in this one, and in all before it, in one way and before a step, will in all
 AGAIN = "~again"  # beside the folder of a scenario, while it is tried in another way
 
 
@@ -40,6 +41,7 @@ class Performance:
 
     def run_apart(self, scenarios: list[Scenario]) -> None:
         """Each in processes of its own; until one after which no other can do better."""
+        raised = set[str | None]()
         for number, scenario in enumerate(scenarios, 1):
             if (left := self._deadline - time.monotonic()) <= 0:
                 return
@@ -50,7 +52,8 @@ class Performance:
             goes_on = self._file(scenario, ended, time.monotonic() - begun)
             if _failed_on_what_rank_0_saved(scenario, folder):
                 goes_on = self._load_nothing(scenario, folder) or goes_on
-            if not goes_on:
+            raised.update(map(_raised_at_once, lines.outcomes(folder, scenario.world_size)))
+            if not goes_on or (scenario.situation == SIMPLEST and len(raised) == 1 and None not in raised):
                 return
 
     def run_together(self, scenarios: list[Scenario]) -> None:
@@ -143,6 +146,13 @@ def _failed_on_what_rank_0_saved(scenario: Scenario, folder: Path) -> bool:
 def _in_vain(last_word: dict[str, Any]) -> bool:
     """Was the strategy not even tried, for a reason that every other scenario has as well?"""
     return last_word.get("when") == "on import" or last_word.get("error") == lines.UNDRIVABLE
+
+
+def _raised_at_once(last_word: dict[str, Any]) -> str | None:
+    """The kind of error by which the strategy ended before anything was trained; None: it did not."""
+    if last_word.get("when") not in ("in wrap(model)", "while the optimizer was made"):
+        return None
+    return str(last_word.get("detail", "")).strip().rpartition("\n")[2].partition(":")[0]
 
 
 def _hung(ended: dict[str, Any]) -> bool:

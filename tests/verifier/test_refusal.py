@@ -66,6 +66,17 @@ def test_a_refusal_by_some_ranks_only_is_no_refusal(verify):
     assert report.verdict == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("raises", "goes_on"), [("True", False), ("type(model).__name__ != 'StridedModel'", True)], ids=["all", "but_one"]
+)
+def test_a_wrap_that_raises_in_all_up_to_the_simplest_is_not_asked_again(lockstep, tmp_path, raises, goes_on):
+    path = tmp_path / "mine.py"
+    path.write_text(f"def wrap(model):\n    return model.no_such if {raises} else model")
+    report = lockstep.verify(f"{path}:wrap", world_size=2, profile="standard")
+    assert report.verdict == ("fail" if goes_on else "unknown")
+    assert any("not run: " in problem for problem in report.problems) is not goes_on
+
+
 @pytest.mark.parametrize("contract", ["dict(average='sum')", "None or 3"])
 def test_a_contract_of_another_type_is_said_to_be_one(verify, contract):
     report = verify(f"CONTRACT = {contract}", "return naive.wrap(model)")
