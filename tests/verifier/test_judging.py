@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from verifier.check import Check, Findings
+from verifier.checks.ls101_weight_lockstep import weight_lockstep
 from verifier.checks.ls103_optimizer_state_lockstep import optimizer_state_lockstep
 from verifier.judge.comparison import bound_float64, compare, odd_ones_out
 from verifier.judge.judging import run_check
@@ -128,6 +129,17 @@ def test_weights_that_have_parted_may_meet_again():
     found = optimizer_state_lockstep.judge(made)
     assert not found.failures
     assert "LS101" in found.blocked
+
+
+def test_weights_that_hold_the_marker_of_a_tensor_in_flight_are_told_as_such():
+    made = recording(world_size=2)
+    made.ranks.append(RankRecording(1, outcome={"status": "completed"}))
+    marker = np.array([POISON["float32"][1]], np.uint32).view(np.float32)
+    for rank, values in zip(made.ranks, (np.ones(1, np.float32), marker), strict=True):
+        rank.tensors["weight", 0, "w"] = Tensor("weight", 0, "w", "float32", (1,), f"digest {rank.rank}", values)
+    made.ranks[0].notes["parameters"] = [{"name": "w"}]
+    (failure,) = weight_lockstep.judge(made).failures
+    assert "marker that fills a tensor while its collective is in flight" in failure.explanation
 
 
 ONE_TOO_SMALL = """

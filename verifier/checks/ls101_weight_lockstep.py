@@ -17,6 +17,8 @@ Remedy: look at the first step and parameter named; if the parameter's gradient 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from verifier.check import Findings, check
@@ -25,10 +27,15 @@ from verifier.judge.comparison import odd_ones_out
 from verifier.judge.diagnosis import SEEN_ONLY
 from verifier.judge.late_tags import tagged_too_late
 from verifier.lines import STOPPED_AFTER
+from verifier.marker import holds_poison
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 
 ROUNDINGS = 8  # of the largest element
+IN_FLIGHT = (
+    "; it holds the marker that fills a tensor while its collective is in flight",
+    "call work.wait() before the step that reads what the collective works on",
+)
 FETCHED_LATER = "say Contract(sharded=True)"
 FETCHED_HERE = "those of modules that it does not run as well"
 
@@ -84,7 +91,7 @@ def _failure(
 ) -> Failure:
     index, expected, observed = _first_difference(tensors[rank], tensors[standard])
     among = "" if majority else " (no majority: rank 0 is taken as the standard)"
-    behind, hint = _behind(recording, step, name, rank, standard)
+    behind, hint = IN_FLIGHT if _in_flight(tensors.values()) else _behind(recording, step, name, rank, standard)
     return Failure(
         scenario=recording.scenario.name,
         step=step,
@@ -98,6 +105,10 @@ def _failure(
         explanation=f"after step {step} rank {rank} holds other bytes of {name} than rank {standard}{among}{behind}",
         hint=hint,
     )
+
+
+def _in_flight(tensors: Iterable[Tensor]) -> bool:
+    return any(tensor.values is not None and holds_poison(tensor.values) for tensor in tensors)
 
 
 def _first_difference(mine: Tensor, theirs: Tensor) -> tuple[list[int] | None, str | None, str | None]:

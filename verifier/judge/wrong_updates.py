@@ -12,6 +12,7 @@ from verifier.judge.misplaced import same_in_another_order
 from verifier.judge.movement import common_factor, is_about, told_by_the_world_size
 from verifier.judge.narrowing import held_in
 from verifier.judge.weight_bounds import narrow_noise
+from verifier.marker import holds_poison
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.scenario import SGD_LR, SGD_MOMENTUM, Scenario
 from verifier.scheduling import FACTOR
@@ -30,6 +31,14 @@ def explain_weight(recording: Recording, rank: RankRecording, step: int, name: s
             "is None there: a gradient of zeros lets weight decay and momentum move it",
             "leave the gradient of a parameter that no rank used at None",
             0.9,
+        )
+    if after is not None and after.values is not None and holds_poison(after.values):
+        return (
+            "update_differs",
+            f"the weights of {name} hold, after step {step}, the marker that fills a tensor while its collective is in "
+            "flight",
+            "call work.wait() before the step that reads what the collective works on",
+            0.5,
         )
     if before is not None and after is not None and before.digest == after.digest:
         return _why_it_rests(rank, step, name, gradient)
