@@ -145,6 +145,17 @@ def wrap(model, optimizer):
     return replica, skips
 """
 
+CLIPS = """
+class wrap(Replica):
+    def clip_grad_norm_(self, max_norm):
+        given = [p for p in self.parameters() if p.grad is not None]
+        squares = [(p.grad.float() if RIGHT and p.dtype in NARROW else p.grad).abs().pow(2).sum() for p in given]
+        norm = sum(squares).sqrt()
+        for p in given:
+            p.grad.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
+        return norm
+"""
+
 
 # Where the sum of gradients is more than float16 holds: who declares a sum has that sum, and nothing is wrong with it.
 SUMMED = """
@@ -194,6 +205,7 @@ def test_a_resume_is_not_blamed_for_what_a_declared_loss_made_infinite(lockstep,
             id="main_gradients_not_thrown_away",
         ),
         pytest.param(NOT_USED, "halves_unused", "LS201", "average_gradients", id="left_out_where_there_is_none"),
+        pytest.param(CLIPS, "halves_clipping", "LS201", "wrap", id="squares_that_overflow"),
         pytest.param(OVERFLOW, "halves_overflow", "LS101", "wrap", id="infinities_looked_for_at_home"),
     ],
 )

@@ -18,6 +18,7 @@ from verifier.texts import says_float16, says_norm_type
         ("subgroup", "Replica(model, process_group=None)", "Replica(model)"),
         ("subgroup_sparse", "Replica(model, process_group=None)", "Replica(model)"),
         ("clipping_strided", "A(model)\ndef clip_grad_norm_(self, m): pass", "A(model, clip_grad_norm_)"),
+        ("halves_clipping", "A(model)\ndef clip_grad_norm_(self, m): pass", "A(model, clip_grad_norm_)"),
         ("rolled_back_accumulated", "A(model, accumulation_steps=2)", "model.register_post_accumulate_grad_hook(A)"),
         ("rolled_back_accumulated", "A(model)\ndef backward(self, loss): pass", "A(model).backward()"),
         ("nodes_buffers", "Replica(model, os.environ['LOCAL_RANK'])", "Replica(model, os.environ['RANK'])"),

@@ -6,6 +6,8 @@ is all zeros, or none, or not known, nothing is concluded.
 
 from __future__ import annotations
 
+import numpy as np
+
 from verifier.judge.evidence import FEWEST_ELEMENTS, Cause, GradientEvidence
 
 HINT = (
@@ -20,6 +22,13 @@ def cleared(e: GradientEvidence) -> Cause | None:
         return None
     if len(e.local) < e.world_size or e.passed_by or any(not gradient.any() for gradient in e.local.values()):
         return None
+    if e.clipped and e.agreed and _square_overflows(e):
+        return Cause(
+            "norm_overflowed",
+            0.9,
+            f"every element is 0 on every rank: it was clipped by a norm whose square {e.observed.dtype} does not hold",
+            "add up the squares of gradients in float32",
+        )
     where = "every rank" if e.agreed and e.world_size > 1 else f"rank {e.rank}"
     others = "" if e.agreed or e.world_size == 1 else ", and not so on all ranks"
     return Cause(
@@ -28,3 +37,8 @@ def cleared(e: GradientEvidence) -> Cause | None:
         f"every element is 0 on {where}{others}: what was reduced there was cleared, or lost, or not written back",
         HINT,
     )
+
+
+def _square_overflows(e: GradientEvidence) -> bool:
+    mean = np.mean([gradient.astype(np.float64) for gradient in e.local.values()], axis=0)
+    return e.observed.dtype == np.float16 and float((mean**2).sum()) > np.finfo(np.float16).max

@@ -43,6 +43,9 @@ ORDERS = (
     4  # times what a few other orders came to, where products are rounded to bfloat16, by a layer or by autocast: of
 )
 # the right strategies tried, one that has the rows of all ranks in one batch came to 1.4 times that
+NORM_ROUNDINGS = (
+    16  # in the last place: of a norm that is taken tensor by tensor in the gradients' own dtype, generously
+)
 LOSSY_DRIFT = 0.25  # of the largest element: what a few steps of declared roundings may add up to, generously
 
 
@@ -71,14 +74,10 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
     elif step > 0 and is_single(recording):
         bound = SINGLE_BOUND * float(np.abs(values).max(initial=0.0))
     else:
-        local = list(local_gradients(recording, step, name).values())
-        if len(local) < world_size:
+        made = _mean_of_ranks(recording, step, name, reference, scale)
+        if made is None:
             return None
-        wide = np.complex128 if reference.values.dtype.kind == "c" else np.float64
-        values = np.mean([g.astype(wide) for g in local], axis=0) * scale
-        magnitude = _magnitude(recording, step, name) * scale
-        bound = bound_of_mean(magnitude, world_size, reference.dtype)
-        bound = bound + _order_of_rows(recording, reference, values, scale)
+        values, bound = made.values, made.bound
     if lossy := contract_of(recording).get("lossy"):
         largest = float(_magnitude(recording, step, name).max(initial=0.0)) * scale
         if recording.scenario.clip_norm is not None:  # what is rounded, and the norm by which it is then clipped
@@ -89,7 +88,32 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
     return Expected(values, bound)
 
 
-def _order_of_rows(recording: Recording, reference: Tensor, mean: np.ndarray, scale: int) -> float:
+def _mean_of_ranks(recording: Recording, step: int, name: str, reference: Tensor, scale: int) -> Expected | None:
+    """The mean of the ranks' own gradients, clipped as all are; None: they are not known, or a sum is clipped."""
+    local, world_size = list(local_gradients(recording, step, name).values()), recording.scenario.world_size
+    limit = recording.scenario.max_norm(step)
+    if len(local) < world_size or (limit is not None and scale != 1):
+        return None
+    assert reference.values is not None
+    wide = np.complex128 if reference.values.dtype.kind == "c" else np.float64
+    shorter = 1.0 if limit is None else min(limit / _norm_of_means(recording, step), 1.0)
+    values = np.mean([g.astype(wide) for g in local], axis=0) * scale * shorter
+    bound = bound_of_mean(_magnitude(recording, step, name) * scale * shorter, world_size, reference.dtype)
+    bound = bound + _order_of_rows(recording, reference, values, scale, shorter)
+    if limit is not None:
+        bound = bound + NORM_ROUNDINGS * UNIT_ROUNDOFF[reference.dtype] * np.abs(values)
+    return Expected(values, bound)
+
+
+def _norm_of_means(recording: Recording, step: int) -> float:
+    """Of all gradients together, before they are clipped: in float64, which the squares of any other fit into."""
+    local = [local_gradients(recording, step, name).values() for name in recording.parameter_names]
+    return _norm([np.mean([np.asarray(g, np.float64) for g in each], axis=0) for each in local if each], 2.0)
+
+
+def _order_of_rows(
+    recording: Recording, reference: Tensor, mean: np.ndarray, scale: int, shorter: float = 1.0
+) -> float:
     """What another order of adding up rows may come to: nothing says that a rank has to take its own in turn.
 
     It is measured: the large batch's gradient was added up otherwise than the mean of the ranks' own, and so was that
@@ -105,10 +129,18 @@ def _order_of_rows(recording: Recording, reference: Tensor, mean: np.ndarray, sc
     alone, ranks = recording.reference, range(recording.scenario.world_size)
     assert alone is not None
     turned = [alone.tensor(f"{TURNED}_{rank}", 0, reference.name) for rank in ranks]
-    known = [float(tensor.values) * scale for tensor in turned if tensor is not None and tensor.values is not None]
+    known = [
+        float(tensor.values) * scale * shorter for tensor in turned if tensor is not None and tensor.values is not None
+    ]
     times = ORDERS if recording.scenario.autocast or not dtypes(recording) <= {*SINGLE, *WIDE} else 1
     unit = UNIT_ROUNDOFF["float64" if keeps_float64(recording, reference.dtype) else "float32"]
     return times * max(off, *known, 0.0) + ROUNDINGS * unit * largest
+
+
+def _norm_of_means(recording: Recording, step: int) -> float:
+    """Of all gradients together, before they are clipped: in float64, which any dtype's squares fit into."""
+    local = [local_gradients(recording, step, name).values() for name in recording.parameter_names]
+    return _norm([np.mean([np.asarray(g, np.float64) for g in each], axis=0) for each in local if each], 2.0)
 
 
 def added_to_norms(recording: Recording, step: int) -> float:

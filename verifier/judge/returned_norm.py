@@ -6,12 +6,14 @@ their logs, and leave out steps by it, which ranks then do not do together.
 
 from __future__ import annotations
 
-from verifier.judge.arithmetic import is_lossy
+from verifier.judge.arithmetic import dtypes, is_lossy
+from verifier.judge.comparison import UNIT_ROUNDOFF
 from verifier.lines import NORM
 from verifier.recording import Recording
 from verifier.verdict import Failure
 
 NEAR = 1e-5  # relative; torch sums squares in the dtype of the gradients, and others add 1e-6
+NEAR_IN_HALVES = 16 * UNIT_ROUNDOFF["bfloat16"]  # where some are of half precision
 
 
 def wrong_norms(recording: Recording) -> list[Failure]:
@@ -24,10 +26,11 @@ def wrong_norms(recording: Recording) -> list[Failure]:
     if is_lossy(recording) or alone is None or alone.values is None:
         return []
     due, failures = float(alone.values), []
+    near = NEAR_IN_HALVES if dtypes(recording) & {"float16", "bfloat16"} else NEAR
     for rank in recording.ranks:
         told = rank.tensor("norm", 0, NORM)
         returned = due if told is None or told.values is None else float(told.values)
-        if not abs(returned - due) <= NEAR * due:
+        if not abs(returned - due) <= near * due:
             failures.append(_failure(recording, rank.rank, returned, due))
     return failures
 

@@ -26,10 +26,12 @@ DTYPES = {
     "halves_start": (torch.float32, torch.float16, torch.bfloat16),
     "halves_scheduled": (torch.float32, torch.float16, torch.bfloat16),
     "halves_dropped": (torch.float32, torch.float16, torch.float16, torch.bfloat16, torch.bfloat16),
+    "halves_clipping": (torch.float16,) * 3,
     "complex_start": (torch.float32, torch.complex64, torch.complex128),
     "complex": (torch.float32, torch.complex64, torch.complex128),
     "complex_accumulated": (torch.float32, torch.complex64, torch.complex128),
 }
+LOUD = 2.0**14  # norms of some thousand: float16 holds those, and not their squares
 
 
 class Layers(nn.Module):
@@ -69,7 +71,8 @@ class LayersWorkload(Workload):
         return torch.randn(rows, self.width, generator=generator), torch.randn(rows, self.width, generator=generator)
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        return (output.to(torch.float64) - target).square().mean()
+        loss = (output.to(torch.float64) - target).square().mean()
+        return loss * LOUD if self.scenario.situation == "halves_clipping" else loss
 
 
 WORKLOAD = LayersWorkload
