@@ -15,7 +15,7 @@ class ClipsTogether(DistributedDataParallel):
     def clip_grad_norm_(self, max_norm, norm_type=2.0):
         trained = [p.grad for p in self.module.parameters() if p.grad is not None]
         owned = trained[dist.get_rank() :: dist.get_world_size()]
-        total = torch.nn.utils.get_total_norm(owned, norm_type).reshape(1)
+        total = torch.nn.utils.get_total_norm(owned, norm_type).reshape(1).double()  # float16 does not hold its square
         if math.isinf(norm_type):
             dist.all_reduce(total, dist.ReduceOp.MAX)
         else:

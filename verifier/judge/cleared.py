@@ -41,4 +41,4 @@ def cleared(e: GradientEvidence) -> Cause | None:
 
 def _square_overflows(e: GradientEvidence) -> bool:
     mean = np.mean([gradient.astype(np.float64) for gradient in e.local.values()], axis=0)
-    return e.observed.dtype == np.float16 and float((mean**2).sum()) > np.finfo(np.float16).max
+    return bool(e.observed.dtype == np.float16 and (mean**2).sum() > np.finfo(np.float16).max)

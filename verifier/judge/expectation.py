@@ -137,12 +137,6 @@ def _order_of_rows(
     return times * max(off, *known, 0.0) + ROUNDINGS * unit * largest
 
 
-def _norm_of_means(recording: Recording, step: int) -> float:
-    """Of all gradients together, before they are clipped: in float64, which any dtype's squares fit into."""
-    local = [local_gradients(recording, step, name).values() for name in recording.parameter_names]
-    return _norm([np.mean([np.asarray(g, np.float64) for g in each], axis=0) for each in local if each], 2.0)
-
-
 def added_to_norms(recording: Recording, step: int) -> float:
     """By what part gradients may be longer than the single process's, up to ``step``, where they are clipped.
 

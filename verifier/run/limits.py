@@ -28,6 +28,11 @@ KEPT_APART = (
     "zero_grad() does not find it: it is in the next step's gradients"
 )
 
+SQUARES_OVERFLOW = (
+    "torch's clip_grad_norm_() adds up the squares of what shards' norms are in their own dtype, and float16 does not "
+    "hold these: what is clipped by infinity is 0"
+)
+
 
 def why_not(subject: Subject) -> str | None:
     """Why the scenario is not for this; None: it is."""
@@ -35,6 +40,9 @@ def why_not(subject: Subject) -> str | None:
         return STATIC_GRAPH
     if subject.scenario.drop_quiet_before is not None and _is_fully_sharded(subject.driver.wrapped):
         return KEPT_APART
+    loud = subject.scenario.unscaled and subject.scenario.clip_norm is not None
+    if loud and subject.driver.own_clip is None and _is_fully_sharded(subject.driver.wrapped):
+        return SQUARES_OVERFLOW
     return clipping.why_not(subject)
 
 
