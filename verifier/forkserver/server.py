@@ -30,7 +30,7 @@ from verifier.forkserver.output import Output
 from verifier.forkserver.references import References, receive_seals
 from verifier.forkserver.spawned import spawn
 from verifier.forkserver.store import StoreServer
-from verifier.forkserver.warmup import import_the_rest, refuse_threads, warm_up
+from verifier.forkserver.warmup import import_the_rest, import_what_of_torch, refuse_threads, warm_up
 from verifier.forkserver.watch import TICK_S, Watch
 from verifier.launcher import place_of
 from verifier.scenario import Scenario
@@ -111,6 +111,7 @@ class Server:
         folders = [Path(folder) for folder in order["folders"]]
         limits, scratch = Limits(**order["limits"]).here(folders[0]), Path(order["scratch"])
         job = Job([Scenario.load(folder) for folder in folders], folders, order["timeout_s"], limits, scratch)
+        self.strategy = job.scenarios[0].strategy
         kills_before = oom_kills()
         try:
             self._start(job)
@@ -258,6 +259,7 @@ def serve(owner: socket.socket) -> None:
         lines.write(json.dumps(answer) + "\n")
         lines.flush()
         if START_METHOD == "fork":
+            import_what_of_torch(server.strategy)
             import_the_rest()
         with suppress(OSError):  # then they are forked when they are needed
             server.fork_ahead(len(answer["acts"][0]["members"]) - 1)

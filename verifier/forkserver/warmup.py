@@ -23,8 +23,11 @@ from verifier.catalogue import WORKLOADS
 from verifier.devices import torch_meets_a_driver
 from verifier.errors import OurFault
 from verifier.forkserver.huge_pages import collapse
+from verifier.request import Builtin, StrategyRef
+from verifier.texts import imported_in, texts
 
 EXIT_CONFIG = 78  # EX_CONFIG
+OF_TORCH = "torch.distributed."
 
 
 def warm_up() -> None:
@@ -94,6 +97,27 @@ def import_the_rest() -> None:
             importlib.import_module(name)
     gc.freeze()
     collapse()
+
+
+def import_what_of_torch(strategy: StrategyRef) -> None:
+    """What ``strategy`` imports of torch's own, or one of ours does: ``torch.distributed.optim`` takes half a second.
+
+    Nothing of anybody else's: the single process is forked from here as well, and knows no strategy.
+    """
+    if strategy == _asked.get("last"):
+        return
+    _asked["last"], before = strategy, len(sys.modules)
+    named = {name for text in texts(strategy) for _, name in imported_in(text) if name.startswith(OF_TORCH)}
+    if isinstance(strategy, Builtin):
+        named = {f"ddp_core.strategies.{strategy.name}"}
+    for name in sorted(named):
+        with suppress(Exception):  # the name of something in a module, most often; ranks meet the rest, too
+            importlib.import_module(name)
+    if len(sys.modules) > before:
+        gc.freeze()
+
+
+_asked: dict[str, StrategyRef] = {}
 
 
 def rehearse() -> None:
