@@ -43,9 +43,7 @@ ORDERS = (
     4  # times what a few other orders came to, where products are rounded to bfloat16, by a layer or by autocast: of
 )
 # the right strategies tried, one that has the rows of all ranks in one batch came to 1.4 times that
-NORM_ROUNDINGS = (
-    16  # in the last place: of a norm that is taken tensor by tensor in the gradients' own dtype, generously
-)
+NORM_ROUNDINGS = 16  # in the last place of the coarsest dtype: a norm may be taken tensor by tensor in their own
 LOSSY_DRIFT = 0.25  # of the largest element: what a few steps of declared roundings may add up to, generously
 
 
@@ -101,7 +99,8 @@ def _mean_of_ranks(recording: Recording, step: int, name: str, reference: Tensor
     bound = bound_of_mean(_magnitude(recording, step, name) * scale * shorter, world_size, reference.dtype)
     bound = bound + _order_of_rows(recording, reference, values, scale, shorter)
     if limit is not None:
-        bound = bound + NORM_ROUNDINGS * UNIT_ROUNDOFF[reference.dtype] * np.abs(values)
+        coarsest = max(UNIT_ROUNDOFF[dtype] for dtype in dtypes(recording))
+        bound = bound + NORM_ROUNDINGS * coarsest * np.abs(values)
     return Expected(values, bound)
 
 

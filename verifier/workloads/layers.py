@@ -26,7 +26,7 @@ DTYPES = {
     "halves_start": (torch.float32, torch.float16, torch.bfloat16),
     "halves_scheduled": (torch.float32, torch.float16, torch.bfloat16),
     "halves_dropped": (torch.float32, torch.float16, torch.float16, torch.bfloat16, torch.bfloat16),
-    "halves_clipping": (torch.float16,) * 3,
+    "halves_clipping": (torch.float32, torch.float16, torch.float32),
     "complex_start": (torch.float32, torch.complex64, torch.complex128),
     "complex": (torch.float32, torch.complex64, torch.complex128),
     "complex_accumulated": (torch.float32, torch.complex64, torch.complex128),
