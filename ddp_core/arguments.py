@@ -48,8 +48,8 @@ def missing(wrap: Callable[..., Any], options: dict[str, Any], num_given: int = 
 
 
 def known_names(function: Callable[..., Any]) -> list[str]:
-    """Arguments after the first that have no default, and name a rank, a world size or a group."""
-    return [name for name in missing(function, {}) if name in _OF_THE_JOB]
+    """Arguments that have no default, and name a rank, a world size or a group."""
+    return [name for name in missing(function, {}, 0) if name in _OF_THE_JOB]
 
 
 def takes_group(wrap: Callable[..., Any]) -> str | None:

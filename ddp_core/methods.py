@@ -34,6 +34,16 @@ def first_of(owner: Any, names: Iterable[str], num_arguments: int = 0) -> str | 
     return next((name for name in names if takes(getattr(owner, name, None), num_arguments)), None)
 
 
+def require(owner: Any, found: str | None, usual: str) -> str:
+    """``found``, the name of a method of ``owner``'s. Raises NotDrivable where there is none for this style."""
+    if found is None:
+        raise NotDrivable(
+            f"{type(owner).__name__} has no {usual}(), and no other method without arguments of such a name: choose "
+            "another --driver, or write a ddp_core.Driver that says what the loop calls (docs/driving.md)"
+        )
+    return found
+
+
 def takes(method: Any, num_arguments: int, **named: Any) -> bool:
     """Can ``method`` be called with so many arguments by position, and with those of these names?"""
     if not callable(method):
@@ -62,11 +72,11 @@ def that_a_loop_may_call(owner: Any) -> list[str]:
     return [n for n in named if not is_about_one(getattr(owner, n))]
 
 
-def what_it_asks_for(method: Callable[..., Any], model: nn.Module, optimizer: Any) -> Any:
-    """For the one argument of ``method``, by its name: parameters, named or not, the optimizer, or the model (or
-    models, of which there is one).
+def what_it_asks_for(method: Callable[..., Any], model: nn.Module, optimizer: Any, name: str | None = None) -> Any:
+    """For the argument ``name`` of ``method``, or its first, by its name: parameters, named or not, the optimizer, or
+    the model (or models, of which there is one).
     """
-    (name,) = [*inspect.signature(method).parameters][:1]
+    name = name or next(iter(inspect.signature(method).parameters))
     if "param" in name and "named" in name:
         return list(model.named_parameters())
     if "param" in name:
@@ -74,6 +84,14 @@ def what_it_asks_for(method: Callable[..., Any], model: nn.Module, optimizer: An
     if name in ("modules", "models"):
         return [model]
     return optimizer if "optim" in name or name == "opt" else model
+
+
+def says_what_it_asks_for(method: Any) -> bool:
+    """Is ``method`` for one argument, and does its name say that it is the model, parameters or an optimizer?"""
+    if not takes(method, 1) or takes(method, 0):
+        return False
+    name = next(iter(inspect.signature(method).parameters))
+    return "param" in name or "optim" in name or name in ("opt", "model", "module", "models", "modules", "net")
 
 
 def is_about_one(method: Callable[..., Any]) -> bool:
@@ -125,18 +143,18 @@ class CalledByLoop:
 
     def __init__(self, owner: Any, name: str) -> None:
         self._owner, self._name = owner, name
-        self._method: Callable[[], Any] = getattr(owner, name)
+        self._method: Callable[..., Any] = getattr(owner, name)
         self._decided = self._owners_own = False
         self._watch()
 
-    def __call__(self) -> None:
+    def __call__(self, *given: Any) -> None:
         """The loop's turn to call it."""
         if not self._decided:
             self._decided = True
             with suppress(AttributeError, KeyError):
                 delattr(self._owner, self._name)
         if not self._owners_own:
-            self._method()
+            self._method(*given)
 
     def forget(self) -> None:
         """A backward begins: what its owner has called before it, to drain what was left, is no call of its own."""

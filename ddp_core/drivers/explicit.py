@@ -2,7 +2,8 @@
 
 The style of most first implementations; the wrapper need not be an ``nn.Module``. Others call the method otherwise:
 ``average_gradients()``, ``all_reduce_grads()`` as fairseq does; such a name may also be the wrapper's own business.
-What only stands beside the model may say no more than ``reduce()``, as apex's ``Reducer`` does.
+What only stands beside the model may say no more than ``reduce()``, as apex's ``Reducer`` does, and so may a wrapper
+with a ``backward(loss)``. One argument is given whose name says that it is the model, parameters or the optimizer.
 """
 
 from __future__ import annotations
@@ -14,11 +15,20 @@ import torch
 from torch import nn
 
 from ddp_core.driver import Driver, runs
-from ddp_core.methods import CalledByLoop, backward_through, first_of, takes
+from ddp_core.methods import (
+    CalledByLoop,
+    backward_through,
+    first_of,
+    require,
+    says_what_it_asks_for,
+    takes,
+    what_it_asks_for,
+)
 
 NAME = "sync_gradients"
 VERBS = ("sync", "synchronize", "average", "all_reduce", "allreduce", "reduce", "avg", "aggregate")
 NOUNS = ("gradients", "grads", "grad")
+BESIDE_A_BACKWARD = ("synchronize", "all_reduce", "allreduce", "reduce")  # and not sync(), which may be of weights
 OTHER_NAMES = (*map("_".join, product(VERBS, NOUNS)), "allreduce_params")
 
 
@@ -28,22 +38,40 @@ class ExplicitDriver(Driver):
 
     def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
         super().__init__(wrapped, model)
-        self._synchronize = CalledByLoop(self.wrapped, method_of(self.wrapped) or NAME)
+        self._asks = None if method_of(self.wrapped) else _method_for_one(self.wrapped)
+        self._synchronize = CalledByLoop(
+            self.wrapped, require(self.wrapped, method_of(self.wrapped) or self._asks, NAME)
+        )
+        self._given: tuple[Any, ...] = ()
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        return method_of(wrapped) is not None and not steps_by_itself(wrapped)
+        known = method_of(wrapped) or _method_for_one(wrapped)
+        return known is not None and not steps_by_itself(wrapped)
+
+    def start_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._asks is not None:
+            method = getattr(type(self.wrapped), self._asks).__get__(self.wrapped)
+            self._given = (what_it_asks_for(method, self.model, optimizer),)
 
     def backward(self, loss: torch.Tensor) -> None:
         self._synchronize.forget()
         backward_through(self.wrapped, loss)
 
     def before_step(self) -> None:
-        self._synchronize()
+        self._synchronize(*self._given)
 
 
 def method_of(wrapped: Any) -> str | None:
-    return first_of(wrapped, (NAME, *OTHER_NAMES, *(() if runs(wrapped) else VERBS)))
+    verbs = VERBS if not runs(wrapped) else BESIDE_A_BACKWARD if takes(getattr(wrapped, "backward", None), 1) else ()
+    return first_of(wrapped, (NAME, *OTHER_NAMES, *verbs))
+
+
+def _method_for_one(wrapped: Any) -> str | None:
+    """The method of a wrapper that is to be given the model, parameters or the optimizer."""
+    kind = type(wrapped)
+    known = (name for name in (NAME, *OTHER_NAMES) if runs(wrapped) and callable(getattr(kind, name, None)))
+    return next((name for name in known if says_what_it_asks_for(getattr(wrapped, name))), None)
 
 
 def steps_by_itself(wrapped: Any) -> bool:

@@ -15,7 +15,7 @@ from torch import nn
 
 from ddp_core.driver import Driver, runs
 from ddp_core.drivers import explicit
-from ddp_core.methods import CalledByLoop, backward_through, first_of, leads_to
+from ddp_core.methods import CalledByLoop, backward_through, first_of, leads_to, require
 
 NAME = "finish_gradient_synchronization"
 OTHER_NAMES = (
@@ -46,7 +46,7 @@ class FinishDriver(Driver):
 
     def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
         super().__init__(wrapped, model)
-        self._finish = CalledByLoop(self.wrapped, _method_of(self.wrapped) or NAME)
+        self._finish = CalledByLoop(self.wrapped, require(self.wrapped, _method_of(self.wrapped), NAME))
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:

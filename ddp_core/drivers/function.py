@@ -24,7 +24,8 @@ from ddp_core.methods import takes, what_it_asks_for
 VERBS = {*explicit.VERBS, "mean"}
 NOUNS = {*explicit.NOUNS, "gradient"}
 BESIDE = {  # words that such a name may have as well; with any other, as 'hook' or 'wrap', it may be anything
-    "across", "all", "and", "coalesced", "dist", "distributed", "flat", "model", "mpi", "over", "ranks", "workers",
+    "across", "all", "and", "coalesced", "dist", "distributed", "flat", "gather", "model", "mpi", "over", "ranks",
+    "scatter", "sum", "workers",
 }  # fmt: skip
 SIZE = "size"  # torch's tutorial calls the world size that; as an option of a wrapper's it may be a bucket's
 
@@ -37,8 +38,11 @@ class FunctionDriver(Driver):
 
     def __init__(self, wrapped: Callable[..., Any], model: nn.Module, **options: Any) -> None:
         super().__init__(model, model)
-        asked = {SIZE: dist.get_world_size()} if SIZE in missing(wrapped, options) else {}
-        self._function, self._options = wrapped, filled(wrapped, asked | options, model, None)
+        asked = {SIZE: dist.get_world_size()} if SIZE in missing(wrapped, options, 0) else {}
+        self._name = _not_first(wrapped, options)
+        given = {self._name: model} if self._name else {}
+        options = filled(wrapped, asked | options | given, model, None, num_given=0 if self._name else 1)
+        self._function, self._options = wrapped, options
 
     @classmethod
     def fits(cls, wrapped: Any, **options: Any) -> bool:
@@ -47,19 +51,34 @@ class FunctionDriver(Driver):
         """
         if not inspect.isfunction(wrapped) or not is_such_a_name(wrapped.__name__):
             return False
-        known = [name for name in missing(wrapped, options) if name == SIZE or name in known_names(wrapped)]
-        return takes(wrapped, 1, **dict.fromkeys(known), **options)
+        if (name := _not_first(wrapped, options)) is not None:
+            options = {name: None, **options}
+        known = {SIZE, *known_names(wrapped)}.intersection(missing(wrapped, options, 0 if name else 1))
+        return takes(wrapped, 0 if name else 1, **dict.fromkeys(known), **options)
 
     def start_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepped = optimizer
 
     def before_step(self) -> None:
-        self._function(what_it_asks_for(self._function, self.model, self._stepped), **self._options)
+        asked = what_it_asks_for(self._function, self.model, self._stepped, self._name)
+        if self._name is None:
+            self._function(asked, **self._options)
+        else:
+            self._function(**{**self._options, self._name: asked})
+
+
+def _not_first(function: Callable[..., Any], options: dict[str, Any]) -> str | None:
+    """The one argument that is left for the model, parameters or the optimizer, where what a loop knows by its name, as
+    a world size, comes before it; None: it is the first.
+    """
+    asked = missing(function, options, 0)
+    left = [name for name in asked if name != SIZE and name not in known_names(function)]
+    return left[0] if len(left) == 1 and asked[0] != left[0] else None
 
 
 def is_such_a_name(name: str) -> bool:
     """A name of *explicit*'s, or one that has such a verb and gradients among its words, and none that says more."""
-    words = {word.lower() for word in re.findall("[A-Z]?[a-z]+", name)}
+    words = {word.lower() for word in re.findall("[A-Z]?[a-z]+", re.sub("_?v[0-9]+$", "", name))}
     guessed = bool(words & VERBS and words & NOUNS) and words <= VERBS | NOUNS | BESIDE
     return guessed or name in (explicit.NAME, *explicit.OTHER_NAMES)
 

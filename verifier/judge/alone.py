@@ -23,6 +23,7 @@ import numpy as np
 from verifier.check import Findings
 from verifier.judge.comparison import compare
 from verifier.judge.movement import common_factor, told_by_the_world_size
+from verifier.judge.wrong_updates import moved_unused
 from verifier.recording import RankRecording, Recording
 from verifier.scenario import Scenario
 from verifier.verdict import Failure
@@ -287,6 +288,8 @@ def _explain(
     wanted = alone.tensor("weight", step, name)
     assert after is not None
     assert wanted is not None
+    if recording.reference is not None and recording.reference.tensor("gradient", step, name) is None:
+        return moved_unused(step, name)
     if before is not None and before.digest == after.digest:
         return (
             "not_stepped",

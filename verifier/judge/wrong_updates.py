@@ -18,6 +18,17 @@ from verifier.scenario import SGD_LR, SGD_MOMENTUM, Scenario
 from verifier.scheduling import FACTOR
 
 
+def moved_unused(step: int, name: str) -> tuple[str, str, str, float]:
+    """What is said of a weight whose gradient the single process does not have."""
+    return (
+        "unused_parameter_moved",
+        f"no rank used {name} in step {step}, and its weights are not those of the single process, whose gradient "
+        "is None there: a gradient of zeros lets weight decay and momentum move it",
+        "leave the gradient of a parameter that no rank used at None",
+        0.9,
+    )
+
+
 def explain_weight(recording: Recording, rank: RankRecording, step: int, name: str) -> tuple[str, str, str, float]:
     """Cause, explanation, hint and confidence of ``name``'s weights being wrong on ``rank`` after ``step``."""
     assert recording.reference is not None
@@ -25,13 +36,7 @@ def explain_weight(recording: Recording, rank: RankRecording, step: int, name: s
     wanted = recording.reference.tensor("weight", step, name)
     gradient = recording.reference.tensor("gradient", step, name)
     if gradient is None:
-        return (
-            "unused_parameter_moved",
-            f"no rank used {name} in step {step}, and its weights are not those of the single process, whose gradient "
-            "is None there: a gradient of zeros lets weight decay and momentum move it",
-            "leave the gradient of a parameter that no rank used at None",
-            0.9,
-        )
+        return moved_unused(step, name)
     if after is not None and after.values is not None and holds_poison(after.values):
         return (
             "update_differs",
