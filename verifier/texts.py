@@ -130,7 +130,9 @@ says_complex = shown(r"complex|view_as_real|is_floating_point", any_case=True)  
 speaks_of_nodes = shown(
     r"local_rank|local_world|node_rank|group_rank|new_group|new_subgroups|device_mesh", any_case=True
 )
-says_precision = shown(r"float16|\bfp16|\bhalf\b|\.float\(\)|float32|\bfp32|main_grad|\bmasters?\b", any_case=True)
+says_precision = shown(
+    r"\.dtype\b|float16|\bfp16|\bhalf\b|\.float\(\)|float32|\bfp32|main_grad|\bmasters?\b", any_case=True
+)
 says_cap = shown(r"\b((max_)?bucket_((cap|size)_)?mb|cap_mb)\b")
 _by_shape = shown(r"\b(new_)?(zeros|empty)\([^()]*(\.shape\b|\.size\(\))")
 _like, _contiguous = shown(r"\b(zeros|empty)_like\("), shown(r"\bcontiguous\(")

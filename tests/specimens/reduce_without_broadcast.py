@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 TRIPS = {"LS101", "LS201"}
-CAUSE = "not_synchronised"
+CAUSE = "reduced_to_one_rank"
 
 
 def reduce_hook(state, bucket):

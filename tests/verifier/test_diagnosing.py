@@ -312,6 +312,7 @@ def test_causes():
     assert cause(right / 4) == "averaged_twice"
     assert cause(right * 2, num_micro_batches=2) == "missing_accumulation_average"
     assert cause(locals_[1], local=locals_) == "not_synchronised"
+    assert cause(locals_[1], local=locals_, reduced_to=0) == "reduced_to_one_rank"
     assert cause(locals_[0], local=locals_) == "one_ranks_gradient"
     assert cause(locals_[1], local=locals_, agreed=True) == "one_ranks_gradient", "it is on every rank"
     assert cause(right * 4, written_in_flight=True) == "written_in_flight"

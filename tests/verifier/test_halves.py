@@ -145,6 +145,18 @@ def wrap(model, optimizer):
     return replica, skips
 """
 
+# Flat tensors of the dtypes that this rank has gradients of, and not of those that anybody has.
+DTYPES = """
+def average_gradients(model):
+    given = [p for p in model.parameters() if p.requires_grad]
+    used = torch.tensor([int(p.grad is not None) for p in given])
+    mine = [p.dtype for p in given if RIGHT or p.grad is not None]
+    dist.all_reduce(used)
+    some = [p for p, number in zip(given, used.tolist()) if number]
+    for dtype in dict.fromkeys(mine):
+        mean_of([p for p in some if p.dtype == dtype])
+"""
+
 CLIPS = """
 class wrap(Replica):
     def clip_grad_norm_(self, max_norm):
@@ -205,6 +217,7 @@ def test_a_resume_is_not_blamed_for_what_a_declared_loss_made_infinite(lockstep,
             id="main_gradients_not_thrown_away",
         ),
         pytest.param(NOT_USED, "halves_unused", "LS201", "average_gradients", id="left_out_where_there_is_none"),
+        pytest.param(DTYPES, "halves_unused", "LS101", "average_gradients", id="dtypes_that_this_rank_has"),
         pytest.param(CLIPS, "halves_clipping", "LS201", "wrap", id="squares_that_overflow"),
         pytest.param(OVERFLOW, "halves_overflow", "LS101", "wrap", id="infinities_looked_for_at_home"),
     ],

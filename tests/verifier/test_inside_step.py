@@ -39,8 +39,26 @@ def wrap(model, optimizer):
     return model, Server(optimizer.param_groups, **optimizer.defaults)
 """
 
+# A hook on all optimizers there are, of which the model that wrap returns shows nothing.
+HOOK = """
+import torch, torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from ddp_core import Contract
+CONTRACT = Contract(sync_buffers=False, disclaims={"unused_parameters", "sparse_gradients"})
+def average(optimizer, args, kwargs):
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+def wrap(model):
+    for tensor in model.state_dict().values():
+        dist.broadcast(tensor, src=0)
+    register_optimizer_step_pre_hook(average)
+    return model
+"""
 
-@pytest.mark.parametrize("strategy", [ZERO_1, SERVER])
+
+@pytest.mark.parametrize("strategy", [ZERO_1, SERVER, HOOK])
 @pytest.mark.parametrize("situation", ["realistic", "clipping"])
 def test_what_is_reduced_into_a_shard_is_not_clipped_before(lockstep, tmp_path, only, situation, strategy):
     (tmp_path / "mine.py").write_text(strategy)

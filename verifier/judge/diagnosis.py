@@ -22,7 +22,7 @@ from verifier.judge.narrowing import another_dtype, rounded, rounded_to
 from verifier.judge.on_a_grid import on_a_grid
 from verifier.judge.other_inputs import other_inputs, passed_by
 from verifier.judge.shares import rescaled, unequal_shares
-from verifier.judge.unsynchronised import not_one_another, own_multiple, own_value
+from verifier.judge.unsynchronised import not_one_another, own_multiple, own_value, reduced_to_another
 from verifier.marker import holds_poison
 
 # What is seen and not why: told first only where nothing explains it, the more telling ones before the others.
@@ -240,6 +240,7 @@ def _rounded_otherwise(e: GradientEvidence) -> Cause | None:
 _PATTERNS: tuple[Pattern, ...] = (
     _early_read,
     _written_in_flight,
+    reduced_to_another,
     own_value,
     not_one_another,
     over_time.dropped_counts,

@@ -52,6 +52,7 @@ class GradientEvidence:
     contains: str | None = None  # tagged gradients: what was added up, by what the payloads decode to
     inputs: Mapping[int, str] = field(default_factory=dict)  # whose inputs a rank's model got, where not its own
     passed_by: bool = False  # in the first forward the model was not called, on any rank
+    reduced_to: int | None = None  # the one other rank that all of this rank's collectives after the forward reduce to
     elsewhere: str | None = None  # and which right mean the gradient holds in place of its own
 
 

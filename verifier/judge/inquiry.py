@@ -16,6 +16,8 @@ from verifier.lines import NOT_CALLED, OTHER_INPUTS
 from verifier.recording import RankRecording, Recording
 from verifier.verdict import Failure
 
+AFTER_FORWARD = ("backward", "before_step", "step")
+
 
 def local_gradients(recording: Recording, step: int, name: str, what: str = "local_gradient") -> dict[int, np.ndarray]:
     """Each rank's own gradient before synchronisation, as the single process computed it, where it was recorded: in the
@@ -67,6 +69,7 @@ def wrong_gradient(
         elsewhere=elsewhere(recording, name, observed),
         inputs=_inputs(recording),
         passed_by=all(other.notes.get(NOT_CALLED) for other in recording.ranks),
+        reduced_to=_reduced_to(rank, step),
         held=_held(recording, step, name),
         agreed=not before_step and _agreed(recording, step, name),
     )
@@ -109,6 +112,13 @@ def _inputs(recording: Recording) -> dict[int, str]:
     if recording.scenario.tagged:
         return {}
     return {rank.rank: rank.notes[OTHER_INPUTS] for rank in recording.ranks if OTHER_INPUTS in rank.notes}
+
+
+def _reduced_to(rank: RankRecording, step: int) -> int | None:
+    """The other rank that alone gets what this one reduces in ``step``, counts aside; None: nothing is, or not so."""
+    issued = [c for c in rank.collectives if c.step == step and c.phase in AFTER_FORWARD and "int" not in c.dtype]
+    roots = {c.root if c.op == "reduce_" else None for c in issued}
+    return roots.pop() if len(roots) == 1 and rank.rank not in roots else None
 
 
 def _held(recording: Recording, step: int, name: str) -> dict[int, np.ndarray]:

@@ -12,6 +12,19 @@ from verifier.judge.evidence import FEWEST_ELEMENTS, Cause, GradientEvidence, cl
 from verifier.judge.shares import tell_ranks_apart
 
 
+def reduced_to_another(e: GradientEvidence) -> Cause | None:
+    """``reduce`` tells one rank the sum. What it leaves on the others is their own, or a part of the sum (gloo)."""
+    if e.reduced_to is None or e.agreed:
+        return None
+    return Cause(
+        "reduced_to_one_rank",
+        0.95,
+        f"all that rank {e.rank} sent was reduced to rank {e.reduced_to}, which alone has the result: what rank "
+        f"{e.rank} holds is its own, or left over",
+        "use all_reduce, or broadcast from the root what was reduced to it",
+    )
+
+
 def own_value(e: GradientEvidence) -> Cause | None:
     """The rank's own gradient, or its own divided by the number of ranks."""
     if e.agreed:  # it is this rank's on every rank: not one that stayed at home

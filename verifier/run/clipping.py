@@ -1,8 +1,8 @@
 """Whether a loop can clip what the strategy steps by, as ``clipping`` does between the backward and the step.
 
-Special here: a style may say so beforehand (``Driver.can_clip``). Of an optimizer that came out of ``wrap`` with the
-model it is only seen in its first ``step()`` that it reduces there what has been clipped before, each rank by its own
-norm: gradients are others then, or as many numbers are reduced as are trained, into a shard of its own perhaps.
+Special here: a style may say so beforehand (``Driver.can_clip``). Of an optimizer, or a hook on it, it is only seen in
+the first ``step()`` that it reduces there what has been clipped before, each rank by its own norm: gradients are others
+then, or as many numbers are reduced as are trained, into a shard of its own perhaps.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ def was_too_early(subject: Subject) -> bool:
 
 def _reduced_in_step(subject: Subject) -> bool:
     driver = subject.driver
-    brought = driver.optimizer_of_wrap is not None or callable(getattr(driver.wrapped, "wrap_optimizer", None))
-    if driver.own_clip is not None or not brought:
+    if driver.own_clip is not None:
         return False
     trained, reduced = sum(parameter.numel() for _, parameter in subject.parameters), subject.observer.num_reduced
     already = reduced[0, "backward"] + reduced[0, "before_step"] >= trained  # and the step hands out what is new

@@ -1,4 +1,4 @@
-"""Halves that a rank does not use: as ``unused``, where the branches are in float16.
+"""Halves that a rank does not use: as ``unused``, where the branches are in float16 and bfloat16.
 
 Who keeps what is in half precision apart has lists of its own, and a rank that has nothing to bring to one of them. In
 ``standard`` where the strategy's own text speaks of precision.

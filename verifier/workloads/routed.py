@@ -7,8 +7,9 @@ the first steps misses it.
 a mask token and another head, on which wrappers hang what is done once a backward. ``gated`` runs everywhere and counts
 for some samples alone, as experts that are weighed do: on the other ranks its gradient is zeros, and not None. In exact
 arithmetic, in float64: the single process, which sees all samples, uses all branches that any rank does, and its
-gradient of ``never`` is None. One situation has a single step of it in float32; one has branches in float16, where
-factors are rounded and nothing is exact; and in another the branches' weights are in column-major order.
+gradient of ``never`` is None. One situation has a single step of it in float32; one has branches in float16 and
+bfloat16, where factors are rounded and nothing is exact, and a rank lacks one of the dtypes altogether; and in another
+the branches' weights are in column-major order.
 
 With several micro-batches, what the last one uses the others do not, and the reverse: who looks in the backward that
 synchronises for what there is to synchronise misses it.
@@ -20,6 +21,8 @@ import torch
 from torch import nn
 
 from verifier.workload import Workload
+
+HALVES = (torch.float16, torch.bfloat16, torch.float16)  # of branches, in the situation that is about them
 
 
 class RoutedModel(nn.Module):
@@ -55,7 +58,8 @@ class Routed(Workload):
     def model(self, rank: int | None) -> nn.Module:
         model = RoutedModel().to(self.dtype)
         if self.scenario.situation == "halves_unused":
-            model.branches.half()
+            for branch, dtype in zip(model.branches, HALVES, strict=True):
+                branch.to(dtype)
         if self.scenario.situation == "unused_strided":
             for branch in model.branches:
                 assert isinstance(branch, nn.Linear)
