@@ -167,7 +167,8 @@ def _compare_channel(recording: Recording, channel: Channel, findings: Findings)
                     observed=received.describe(),
                     explanation=f"message {place} from rank {source} to rank {target} is {sent.numel} {sent.dtype}, "
                     f"and is received as {received.numel} {received.dtype}",
-                    hint="receive with the size and dtype of what is sent",
+                    hint="receive with the size and dtype of what is sent"
+                    + (", and name the source: who is first may be another" * ("any" in received.op)),
                 )
             )
             return

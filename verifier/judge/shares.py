@@ -33,7 +33,8 @@ def rescaled(e: GradientEvidence) -> Cause | None:
             f"every element is {factor:.6g} times what clipping leaves of the right gradient: it was clipped by "
             f"another norm than that of the whole gradient, {_what_norm(e.world_size, factor)}",
             "take the norm once over what is whole: squares are added up over the parts that ranks own alone (a "
-            "sharder's own clip_grad_norm_()), not over copies, and of gradients without a loss scale",
+            "sharder's own clip_grad_norm_()), not over copies, and of gradients without a loss scale; norm_type=inf "
+            "asks for the largest element, and not for a power",
         )
     return Cause(
         "rescaled",
@@ -51,8 +52,9 @@ def _a_rounded_factor(e: GradientEvidence, factor: float) -> Cause | None:
         "rounded_factor",
         0.8,
         f"every element is the right gradient times 1 {factor - 1:+.1e}: a factor, such as 1/{e.world_size}, was held "
-        "in float32, and the gradient is in float64",
-        "make factors Python numbers, or tensors of the gradient's own dtype; or declare Contract(lossy='float32')",
+        "in float32, where the gradient is in float64, or something small was added to it",
+        "make factors Python numbers, or tensors of the gradient's own dtype, and add nothing small to a divisor; or "
+        "declare Contract(lossy='float32')",
     )
 
 

@@ -46,7 +46,7 @@ def explain_weight(recording: Recording, rank: RankRecording, step: int, name: s
             0.5,
         )
     if before is not None and after is not None and before.digest == after.digest:
-        return _why_it_rests(rank, step, name, gradient)
+        return _why_it_rests(recording, rank, step, name, gradient)
     if before is not None and after is not None and wanted is not None:
         pattern = _pattern(recording, step, wanted, before.values, after.values)
         if pattern is not None:
@@ -66,7 +66,9 @@ def explain_weight(recording: Recording, rank: RankRecording, step: int, name: s
     )
 
 
-def _why_it_rests(rank: RankRecording, step: int, name: str, gradient: Tensor) -> tuple[str, str, str, float]:
+def _why_it_rests(
+    recording: Recording, rank: RankRecording, step: int, name: str, gradient: Tensor
+) -> tuple[str, str, str, float]:
     """``gradient``: the single process's."""
     if rank.tensor("gradient", step, name) is None and gradient.values is not None and not gradient.values.any():
         return (
@@ -77,6 +79,14 @@ def _why_it_rests(rank: RankRecording, step: int, name: str, gradient: Tensor) -
             "make None of the zeros that zero_grad(set_to_none=False) leaves",
             0.9,
         )
+    if step > 0 and all(_rests(one, step, other) for one in recording.ranks for other in recording.parameter_names):
+        return (
+            "step_left_out",
+            f"no weight moved in step {step}, on any rank, though gradients are right",
+            "step in each; if a rule of the strategy's own leaves steps out, as a single process with it would, say "
+            "Contract(optimizer='own')",
+            0.9,
+        )
     return (
         "not_stepped",
         f"the weights of {name} did not move in step {step}",
@@ -84,6 +94,11 @@ def _why_it_rests(rank: RankRecording, step: int, name: str, gradient: Tensor) -
         "that do not",
         0.9,
     )
+
+
+def _rests(rank: RankRecording, step: int, name: str) -> bool:
+    before, after = rank.tensor("weight", step - 1, name), rank.tensor("weight", step, name)
+    return before is not None and after is not None and before.digest == after.digest
 
 
 def _pattern(
