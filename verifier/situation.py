@@ -31,6 +31,7 @@ from verifier.texts import (
     says_group,
     says_norm_type,
     says_precision,
+    says_sizes,
     speaks_of_losses,
     speaks_of_nodes,
 )
@@ -47,6 +48,7 @@ CONCERNS = {  # what a text may show
     "a loss, or numbers that are none": speaks_of_losses,
     "no_sync(), or what it accumulates": drops_micro_batches,
     "something every few steps": every_few_steps,
+    "the sizes of tensors": says_sizes,
     "an add_param_group()": defines_add_param_group,
     "local ranks, or groups that it makes": speaks_of_nodes,
     "complex numbers": says_complex,

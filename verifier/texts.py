@@ -126,6 +126,7 @@ every_few_steps = shown(
     r"%\s*(self\.)?_?\w*(every|inter|period|steps|freq|\b[a-zA-Z]\b)|every|interval|period|slow|anchor|lookahead|\bema\b",
     any_case=True,
 )
+says_sizes = shown(r"numel\(\)\s*[<>]|[<>]=?\s*\w+(\.\w+)*\.numel\(\)|<<\s*\d\d|\*\*\s*\d\d|\.chunk\(")
 says_complex = shown(r"complex|view_as_real|is_floating_point", any_case=True)  # the last leaves those out
 speaks_of_nodes = shown(
     r"local_rank|local_world|node_rank|group_rank|new_group|new_subgroups|device_mesh", any_case=True

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from verifier.check import Findings
-from verifier.judge.arithmetic import contract_of
+from verifier.judge.arithmetic import contract_of, is_exact, is_wide
+from verifier.judge.comparison import UNIT_ROUNDOFF
 from verifier.judge.equivalence import blocked_reference
 from verifier.judge.inquiry import local_gradients
 from verifier.recording import RankRecording, Recording
@@ -23,6 +26,8 @@ from verifier.verdict import Failure
 HIDDEN = "gradients are not what .grad shows, and what a group's weights should be is not known"
 NOT_A_MEMBER = re.compile(r"Global rank (\d+) is not part of group")  # torch's own words
 OTHER_NORM = "the strategy declares average='sum', and what is clipped is then another norm"
+ROUNDINGS = 16  # of the largest element
+Alike = Callable[[np.ndarray, np.ndarray], bool]
 Own = dict[int, np.ndarray]  # the ranks' own gradients of a parameter, as the single process computed them
 
 
@@ -43,6 +48,7 @@ def compare_in_groups(recording: Recording) -> Findings:
     clipped_by = {} if findings.blocked else _clipped_by(recording)
     for name in recording.parameter_names if not findings.blocked else ():
         own = _own_gradients(recording, name)
+        alike = partial(_alike, unit=_unit(recording, name))
         for rank in recording.ranks if own else ():
             findings.comparisons += 1
             due = _together(own, _group(recording, rank), summed=contract.get("average") == "sum")
@@ -52,19 +58,19 @@ def compare_in_groups(recording: Recording) -> Findings:
             if stepped is not None and stepped.shape != due.shape:
                 hidden = True
             elif stepped is not None:
-                if not _alike(stepped, due):
-                    shown = held if held is not None and not _alike(held, due) else stepped
-                    findings.failures.append(_failure(recording, rank, name, shown, due, own))
-            elif held is None or contract.get("sharded") or (not _alike(held, due) and _alike(held, own[rank.rank])):
+                if not alike(stepped, due):
+                    shown = held if held is not None and not alike(held, due) else stepped
+                    findings.failures.append(_failure(recording, rank, name, shown, due, own, alike))
+            elif held is None or contract.get("sharded") or (not alike(held, due) and alike(held, own[rank.rank])):
                 hidden = True
-            elif not _alike(held, due):
-                findings.failures.append(_failure(recording, rank, name, held, due, own))
+            elif not alike(held, due):
+                findings.failures.append(_failure(recording, rank, name, held, due, own, alike))
     return Findings(not_claimed=HIDDEN) if hidden and not findings.failures else findings
 
 
 def _own_gradients(recording: Recording, name: str) -> Own:
     """Each rank's own gradient of ``name``: zeros on ranks that did not use it, nothing where none did."""
-    known = {rank: values.astype(np.float64) for rank, values in local_gradients(recording, 0, name).items()}
+    known = {rank: _widened(values) for rank, values in local_gradients(recording, 0, name).items()}
     zeros = {rank: np.zeros_like(values) for values in known.values() for rank in range(recording.scenario.world_size)}
     return zeros | known
 
@@ -125,22 +131,39 @@ def _together(own: Own, ranks: tuple[int, ...], *, summed: bool) -> np.ndarray:
     return total if summed else total / len(ranks)
 
 
-def _whose(recording: Recording, mine: tuple[int, ...], held: np.ndarray, own: Own) -> str | None:
+def _whose(recording: Recording, mine: tuple[int, ...], held: np.ndarray, own: Own, alike: Alike) -> str | None:
     """The ranks of another group whose mean, or sum, this is."""
     for group in groups(recording.scenario.world_size):
-        if group != mine and any(_alike(held, _together(own, group, summed=summed)) for summed in (False, True)):
+        if group != mine and any(alike(held, _together(own, group, summed=summed)) for summed in (False, True)):
             return ", ".join(map(str, group))
     return None
 
 
 def _values(rank: RankRecording, what: str, step: int, name: str) -> np.ndarray | None:
     tensor = rank.tensor(what, step, name)
-    return None if tensor is None or tensor.values is None else tensor.values.astype(np.float64)
+    return None if tensor is None or tensor.values is None else _widened(tensor.values)
+
+
+def _widened(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
+
+
+def _unit(recording: Recording, name: str) -> float | None:
+    """The unit roundoff of the dtype that ``name`` is in, where numbers are not small whole ones; else None."""
+    assert recording.reference is not None
+    if is_exact(recording) or is_wide(recording):
+        return None
+    dtypes = {entry["name"]: entry["dtype"] for entry in recording.reference.notes.get("parameters", [])}
+    return UNIT_ROUNDOFF[dtypes[name]]
 
 
 def _stepped_by(recording: Recording, rank: RankRecording, name: str) -> np.ndarray | None:
-    """The gradient by which the weight has moved in its first step; None: the update rule may not be SGD's."""
+    """The gradient by which the weight has moved in its first step; None: the update rule may not be SGD's, or the
+    dtype too narrow to tell.
+    """
     before, after = (_values(rank, "weight", step, name) for step in (-1, 0))
+    if (_unit(recording, name) or 0) > UNIT_ROUNDOFF["float32"]:
+        return None
     if before is None or after is None or before.shape != after.shape:
         return None
     if not {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes):
@@ -149,9 +172,14 @@ def _stepped_by(recording: Recording, rank: RankRecording, name: str) -> np.ndar
     return moved
 
 
-def _alike(one: np.ndarray, other: np.ndarray) -> bool:
-    """Both are of small whole numbers: what is wrong is far off."""
-    return one.shape == other.shape and np.allclose(one, other, rtol=1e-5, atol=1e-5)
+def _alike(one: np.ndarray, other: np.ndarray, unit: float | None = None) -> bool:
+    """Both are of small whole numbers, or of a dtype whose ``unit`` roundoff is known: what is wrong is far off."""
+    if one.shape != other.shape:
+        return False
+    if unit is None:
+        return np.allclose(one, other, rtol=1e-5, atol=1e-5)
+    largest = max(float(np.abs(values).max(initial=0.0)) for values in (one, other))
+    return np.allclose(one, other, rtol=0, atol=max(ROUNDINGS * unit, 1e-5) * largest)
 
 
 def _along(held: np.ndarray, due: np.ndarray) -> bool:
@@ -163,20 +191,20 @@ def _along(held: np.ndarray, due: np.ndarray) -> bool:
 
 
 def _failure(
-    recording: Recording, rank: RankRecording, name: str, held: np.ndarray, due: np.ndarray, own: Own
+    recording: Recording, rank: RankRecording, name: str, held: np.ndarray, due: np.ndarray, own: Own, alike: Alike
 ) -> Failure:
     group, everybody = _group(recording, rank), tuple(range(recording.scenario.world_size))
     where = f"rank {rank.rank} was given the process group of {listed(group)}, and its gradient"
     hint = "name the group wherever torch is asked for a rank, a world size, a root or a collective"
-    if any(_alike(held, _together(own, everybody, summed=summed)) for summed in (False, True)):
+    if any(alike(held, _together(own, everybody, summed=summed)) for summed in (False, True)):
         cause, confidence = "reduced_over_the_job", 1.0
         explanation = f"{where} of {name} is that of all ranks"
         hint = "hand the group to every collective"
-    elif _alike(held * len(everybody), due * len(group)):
+    elif alike(held * len(everybody), due * len(group)):
         cause, confidence = "divided_by_the_job", 0.95
         explanation = f"{where} of {name} is divided by {len(everybody)}, the number of all ranks"
         hint = "divide by get_world_size(group)"
-    elif other := _whose(recording, group, held, own):
+    elif other := _whose(recording, group, held, own, alike):
         cause, confidence = "another_groups", 1.0
         explanation = f"{where} of {name}, or what its weight was stepped by, is that of ranks {other}"
         hint = "take owners from the group (get_rank(group), get_world_size(group)), and hand it to every collective"
@@ -194,8 +222,8 @@ def _failure(
         rank=rank.rank,
         parameter=name,
         index=[int(i) for i in np.unravel_index(at, due.shape)],
-        expected=repr(float(due.flat[at])),
-        observed=repr(float(held.flat[at])) if held.size else "nothing",
+        expected=repr(due.flat[at].item()),
+        observed=repr(held.flat[at].item()) if held.size else "nothing",
         cause=cause,
         confidence=confidence,
         explanation=explanation,

@@ -26,6 +26,9 @@ DTYPES = {
     "halves_start": (torch.float32, torch.float16, torch.bfloat16),
     "halves_scheduled": (torch.float32, torch.float16, torch.bfloat16),
     "halves_dropped": (torch.float32, torch.float16, torch.float16, torch.bfloat16, torch.bfloat16),
+    "halves_strided": (torch.float32, torch.float16, torch.bfloat16),
+    "subgroup_dtypes": (torch.float32, torch.float16, torch.bfloat16),
+    "subgroup_complex": (torch.float32, torch.complex64, torch.complex128),
     "halves_clipping": (torch.float32, torch.float16, torch.float32),
     "complex_start": (torch.float32, torch.complex64, torch.complex128),
     "complex": (torch.float32, torch.complex64, torch.complex128),
@@ -54,13 +57,23 @@ class Layers(nn.Module):
         return torch.view_as_real(x).sum(-1) if x.is_complex() else x
 
 
+def column_major(weight: torch.Tensor) -> nn.Parameter:
+    """The same numbers in a square matrix that lies the other way round."""
+    return nn.Parameter(torch.empty_like(weight.detach()).t().copy_(weight.detach()))
+
+
 class LayersWorkload(Workload):
     rows_may_turn = True
 
     def model(self, rank: int | None) -> nn.Module:
         situation = self.scenario.situation
         tied = situation == "halves_dropped"
-        return Layers(DTYPES[situation], self.width, says_autocast=self.scenario.autocast, tied=tied)
+        model = Layers(DTYPES[situation], self.width, says_autocast=self.scenario.autocast, tied=tied)
+        if situation == "halves_strided":
+            for layer in model.layers:
+                assert isinstance(layer, nn.Linear)
+                layer.weight = column_major(layer.weight)
+        return model
 
     @property
     def width(self) -> int:

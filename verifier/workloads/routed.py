@@ -53,11 +53,15 @@ class RoutedModel(nn.Module):
 class Routed(Workload):
     @property
     def exact(self) -> bool:  # type: ignore[override]  # float16 does not hold what a factor that is rounded comes to
-        return self.scenario.situation != "halves_unused"
+        return not self._has_halves
+
+    @property
+    def _has_halves(self) -> bool:
+        return self.scenario.situation in ("halves_unused", "halves_unused_accumulated")
 
     def model(self, rank: int | None) -> nn.Module:
         model = RoutedModel().to(self.dtype)
-        if self.scenario.situation == "halves_unused":
+        if self._has_halves:
             for branch, dtype in zip(model.branches, HALVES, strict=True):
                 branch.to(dtype)
         if self.scenario.situation == "unused_strided":

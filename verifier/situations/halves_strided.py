@@ -1,0 +1,21 @@
+"""Halves in column-major order: parameters in half precision whose memory is not in row-major order.
+
+Copies of them in float32 are made, and written back, by views as often as not: of what is not contiguous a view is
+another tensor. In ``standard`` where the strategy's own text speaks of precision.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="thorough",
+    standard_where="half precision",
+    workload="layers",
+    repeat=False,
+    fields={
+        "num_steps": 2,
+        "small_buckets": True,
+        "needs": ("mixed_dtypes", "strided_parameters"),
+    },
+)

@@ -1,0 +1,24 @@
+"""Halves that earlier micro-batches alone use: as ``unused_accumulated``, where branches are in float16 and bfloat16.
+
+Who keeps float32 sums of what is in half precision has to bring those, too, of which the last backward had nothing. In
+``standard`` where the strategy's own text speaks of precision.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="thorough",
+    standard_where="half precision",
+    workload="routed",
+    order=65,
+    repeat=False,
+    fields={
+        "num_steps": 2,
+        "keep_steps": 1,
+        "num_micro_batches": 2,
+        "small_buckets": True,
+        "needs": ("unused_parameters", "mixed_dtypes", "accumulation"),
+    },
+)

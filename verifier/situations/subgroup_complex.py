@@ -1,0 +1,22 @@
+"""Subgroup's complex parameters: a process group smaller than the job, and layers of complex numbers.
+
+They go as pairs of real numbers, by a path of their own, and that has to name the group, too. Only tried where ``wrap``
+takes a ``process_group``; in ``standard`` where the strategy's own text has a word for one.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="thorough",
+    standard_where="a process group",
+    workload="layers",
+    repeat=False,
+    fields={
+        "subgroups": True,
+        "small_buckets": True,
+        "needs": ("subgroups", "complex_parameters"),
+        "judged_by": ("LS201",),
+    },
+)

@@ -1,0 +1,22 @@
+"""Subgroup's strided parameters: a process group smaller than the job, and weights in column-major order.
+
+What is not contiguous goes by a copy, which is a path of its own, and that has to name the group, too. Only tried where
+``wrap`` takes a ``process_group``; in ``standard`` where the strategy's own text has a word for one.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="thorough",
+    standard_where="a process group",
+    workload="strided",
+    repeat=False,
+    fields={
+        "subgroups": True,
+        "small_buckets": True,
+        "needs": ("subgroups", "strided_parameters", "float64"),
+        "judged_by": ("LS201",),
+    },
+)
