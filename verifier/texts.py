@@ -123,7 +123,8 @@ says_norm_type = shown(r"\bnorm_type\b")
 speaks_of_losses = shown(r"loss|\bdef (backward|step|train\w*)\b|is_?nan|is_?inf|is_?finite|overflow", any_case=True)
 drops_micro_batches = shown(r"no_sync|grad(ient)?_sync|accum|micro|main_grad", any_case=True)
 every_few_steps = shown(
-    r"%\s*(self\.)?_?\w*(every|inter|period|steps|freq|\b[a-zA-Z]\b)|every|interval|period|slow|anchor|lookahead|\bema\b",
+    r"%\s*(self\.)?_?\w*(every|inter|period|steps|freq|\b[a-zA-Z]\b)|step\w*\s*[<>]|[<>]=?\s*(self\.)?\w*steps"
+    r"|every|interval|period|slow|anchor|lookahead|warm_?up|\bema\b",
     any_case=True,
 )
 says_sizes = shown(r"numel\(\)\s*[<>]|[<>]=?\s*\w+(\.\w+)*\.numel\(\)|<<\s*\d\d|\*\*\s*\d\d|\.chunk\(")

@@ -168,6 +168,17 @@ class wrap(Replica):
         return norm
 """
 
+FUSED = """
+class wrap(Replica):
+    def clip_grad_norm_(self, max_norm):
+        given = [p for p in self.parameters() if p.grad is not None]
+        norms = torch.stack([p.grad.double().norm() for p in given])
+        norm = norms.sum() if not RIGHT and all(p.dtype == torch.float32 for p in given) else norms.norm()
+        for p in given:
+            p.grad.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
+        return norm
+"""
+
 
 # Where the sum of gradients is more than float16 holds: who declares a sum has that sum, and nothing is wrong with it.
 SUMMED = """
@@ -217,6 +228,7 @@ def test_a_resume_is_not_blamed_for_what_a_declared_loss_made_infinite(lockstep,
             id="main_gradients_not_thrown_away",
         ),
         pytest.param(NOT_USED, "halves_unused", "LS201", "average_gradients", id="left_out_where_there_is_none"),
+        pytest.param(FUSED, "clipping_float32", "LS201", "wrap", id="a_norm_for_float32_alone"),
         pytest.param(DTYPES, "halves_unused", "LS101", "average_gradients", id="dtypes_that_this_rank_has"),
         pytest.param(CLIPS, "halves_clipping", "LS201", "wrap", id="squares_that_overflow"),
         pytest.param(OVERFLOW, "halves_overflow", "LS101", "wrap", id="infinities_looked_for_at_home"),

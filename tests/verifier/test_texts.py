@@ -32,6 +32,12 @@ from verifier.texts import says_float16, says_norm_type
         ("dropped_micro_batch", "A(model)\ndef no_sync(self): pass", "A(model)\ndef sync(self): pass"),
         ("later_start", "Lookahead(model)", "model"),
         ("later_start", "A(model) if step % self.sync_steps == 0", "A(model) if rank % 2 == 0 else 'each step'"),
+        ("clipping_float32", "A(model)\ndef clip_grad_norm_(self, m): pass", "A(model, clip_grad_norm_)"),
+        ("unused_later", "A(model) if self.steps <= 10 else model", "A(model) if rank <= 10 else model"),
+        ("large_start", "A(model) if model.numel() > 8 else model", "A(model.numel())"),
+        ("halves_strided", "model.to(p.dtype)", "model"),
+        ("subgroup_strided", "Replica(model, process_group=None)", "Replica(model)"),
+        ("nodes_sparse", "Replica(model, os.environ['LOCAL_RANK'])", "Replica(model, os.environ['RANK'])"),
         ("large_gradients", "model.to(torch.float16)", "model.to(torch.bfloat16)"),
     ],
 )

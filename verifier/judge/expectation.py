@@ -43,6 +43,7 @@ ORDERS = (
     4  # times what a few other orders came to, where products are rounded to bfloat16, by a layer or by autocast: of
 )
 # the right strategies tried, one that has the rows of all ranks in one batch came to 1.4 times that
+ADDED_TO_NORM = 1e-6  # by torch, before it divides
 NORM_ROUNDINGS = 16  # in the last place of the coarsest dtype: a norm may be taken tensor by tensor in their own
 LOSSY_DRIFT = 0.25  # of the largest element: what a few steps of declared roundings may add up to, generously
 
@@ -94,13 +95,14 @@ def _mean_of_ranks(recording: Recording, step: int, name: str, reference: Tensor
         return None
     assert reference.values is not None
     wide = np.complex128 if reference.values.dtype.kind == "c" else np.float64
-    shorter = 1.0 if limit is None else min(limit / _norm_of_means(recording, step), 1.0)
+    norm = 1.0 if limit is None else _norm_of_means(recording, step)
+    shorter = 1.0 if limit is None else min(limit / norm, 1.0)
     values = np.mean([g.astype(wide) for g in local], axis=0) * scale * shorter
     bound = bound_of_mean(_magnitude(recording, step, name) * scale * shorter, world_size, reference.dtype)
     bound = bound + _order_of_rows(recording, reference, values, scale, shorter)
     if limit is not None:
         coarsest = max(UNIT_ROUNDOFF[dtype] for dtype in dtypes(recording))
-        bound = bound + NORM_ROUNDINGS * coarsest * np.abs(values)
+        bound = bound + (NORM_ROUNDINGS * coarsest + ADDED_TO_NORM / norm) * np.abs(values)
     return Expected(values, bound)
 
 

@@ -29,6 +29,7 @@ DTYPES = {
     "halves_strided": (torch.float32, torch.float16, torch.bfloat16),
     "subgroup_dtypes": (torch.float32, torch.float16, torch.bfloat16),
     "subgroup_complex": (torch.float32, torch.complex64, torch.complex128),
+    "clipping_float32": (torch.float32,) * 3,
     "halves_clipping": (torch.float32, torch.float16, torch.float32),
     "complex_start": (torch.float32, torch.complex64, torch.complex128),
     "complex": (torch.float32, torch.complex64, torch.complex128),
