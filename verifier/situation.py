@@ -24,6 +24,7 @@ from verifier.texts import (
     drops_micro_batches,
     every_few_steps,
     has_an_optimizer,
+    has_to_do_with_optimizers,
     makes_by_shape,
     says_cap,
     says_complex,
@@ -55,6 +56,7 @@ CONCERNS = {  # what a text may show
     "a cap of its buckets": says_cap,
     "half precision": says_precision,
     "an optimizer of its own": has_an_optimizer,
+    "anything of an optimizer, or no text to read": has_to_do_with_optimizers,
     "tensors that it makes by a shape": makes_by_shape,
     "the process group, asked about on import": asks_on_import,
 }

@@ -17,7 +17,8 @@ from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from verifier.request import FromFile, Imported, Source, StrategyRef
+from verifier import catalogue
+from verifier.request import Builtin, FromFile, Imported, Source, StrategyRef
 
 MOST_FILES = 16  # enough for a strategy; not for a framework whose folder it stands in
 INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -140,6 +141,23 @@ _by_shape = shown(r"\b(new_)?(zeros|empty)\([^()]*(\.shape\b|\.size\(\))")
 _like, _contiguous = shown(r"\b(zeros|empty)_like\("), shown(r"\bcontiguous\(")
 defines_add_param_group = shown(r"\bdef add_param_group\b")
 has_an_optimizer = shown(r"\bclass\s+\w+\(.*optim|\bdef\s+(wrap_optimizer|make_optimizer|step)\b", any_case=True)
+
+
+_of_an_optimizer = re.compile(rb"optim|param_groups|\.step\b|\bdef step\b", re.IGNORECASE)
+
+
+def has_to_do_with_optimizers(ref: StrategyRef) -> bool:
+    """Does the text of ``ref`` name anything of an optimizer's? What is not read may; of ours, its own file tells."""
+    if isinstance(ref, Builtin):
+        return bool(_of_an_optimizer.search((catalogue.STRATEGIES.folder / f"{ref.name}.py").read_bytes()))
+    found = list(texts(ref))
+    return not found or any(_of_an_optimizer.search(text) or _imports_what_is_installed(text) for text in found)
+
+
+def _imports_what_is_installed(text: bytes) -> bool:
+    tops = {name.partition(".")[0] for level, name in imported_in(text) if not level}
+    folders = (_where(top) for top in tops - SPEAKS_OF_ALL - sys.stdlib_module_names - {"numpy"})
+    return any(folder is not None and INSTALLED & set(folder.parts) for folder in folders)
 
 
 def makes_by_shape(ref: StrategyRef) -> bool:

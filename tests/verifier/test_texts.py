@@ -7,7 +7,7 @@ import pytest
 from verifier.naming import parse_strategy
 from verifier.request import Builtin, Request, Source
 from verifier.situation import PROFILES, plan
-from verifier.texts import says_float16, says_norm_type
+from verifier.texts import has_to_do_with_optimizers, says_float16, says_norm_type
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,8 @@ from verifier.texts import says_float16, says_norm_type
         ("halves_strided", "model.to(p.dtype)", "model"),
         ("subgroup_strided", "Replica(model, process_group=None)", "Replica(model)"),
         ("nodes_sparse", "Replica(model, os.environ['LOCAL_RANK'])", "Replica(model, os.environ['RANK'])"),
+        ("groups_adamw", "A(model)\ndef wrap_optimizer(optimizer): pass", "A(model)"),
+        ("resumed_schedule", "A(model)\nimport pydantic", "A(model)\nimport torch, numpy, math"),
         ("large_gradients", "model.to(torch.float16)", "model.to(torch.bfloat16)"),
     ],
 )
@@ -121,4 +123,7 @@ def test_what_is_installed_is_read_only_if_it_is_the_strategy(tmp_path, monkeypa
 
 
 def test_torch_speaks_of_everything_and_is_not_read():
+    assert has_to_do_with_optimizers(parse_strategy("torch.nn.parallel:DistributedDataParallel")), "as far as is known"
+    assert not has_to_do_with_optimizers(Builtin(name="bucketed"))
+    assert has_to_do_with_optimizers(Builtin(name="zero1"))
     assert not says_float16(parse_strategy("torch.nn.parallel:DistributedDataParallel"))

@@ -4,6 +4,8 @@ An optimizer of the strategy's own that keeps one rate for all, as flat and shar
 After the second step betas change, and the decay of one group, and the rate of the other: who takes over the learning
 rate alone, or from the first group, goes on with the old ones. Where groups show no betas that is left out.
 Not tried where an engine, or a ``Driver``, makes an optimizer by itself that has no groups.
+
+In ``standard`` where the strategy's own text has to do with optimizers, or there is none to read.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from __future__ import annotations
 from verifier.situation import Situation
 
 SITUATION = Situation(
-    since="standard",
+    since="thorough",
+    standard_where="anything of an optimizer, or no text to read",
     workload="llama",
     samples_per_micro_batch=2,
     fields={

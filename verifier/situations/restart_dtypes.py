@@ -2,6 +2,8 @@
 
 Who keeps a buffer for each dtype has parameters in another order than the model, and must not save states by the one
 order and load them by the other. By SGD's momentum: AdamW would make a rounding of float32 as long as a step.
+
+In ``standard`` where the strategy's own text has to do with optimizers, or there is none to read.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 from verifier.situation import Situation
 
 SITUATION = Situation(
-    since="standard",
+    since="thorough",
+    standard_where="anything of an optimizer, or no text to read",
     workload="layers",
     fields={
         "num_steps": 4,

@@ -3,6 +3,8 @@
 It was saved once before. The optimizer's order is not the model's, and it holds frozen parameters as well, which have
 no state: who puts states in a row by the one order, and takes them out by another, gives parameters those of others.
 A situation of its own: who refuses groups is still asked whether its state is loaded into what was built before.
+
+In ``standard`` where the strategy's own text has to do with optimizers, or there is none to read.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 from verifier.situation import Situation
 
 SITUATION = Situation(
-    since="standard",
+    since="thorough",
+    standard_where="anything of an optimizer, or no text to read",
     workload="saved",
     fields={
         "num_steps": 5,

@@ -3,6 +3,8 @@
 What is loaded brings ``param_groups`` of its own: an optimizer inside another, or a copy of its groups, that shared
 them with the one that the scheduler holds may share them no more. Who ignores the schedule from the start is wrong
 before anything is saved, which is left to ``schedule``. Not tried where a group has no ``lr``.
+
+In ``standard`` where the strategy's own text has to do with optimizers, or there is none to read.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 from verifier.situation import Situation
 
 SITUATION = Situation(
-    since="standard",
+    since="thorough",
+    standard_where="anything of an optimizer, or no text to read",
     workload="llama",
     samples_per_micro_batch=2,
     fields={

@@ -4,6 +4,8 @@ As where one half of a model is warmed up, or thawed, on its own. What merges gr
 rate of the first for all, goes on with a rate that is not theirs. Each group says its rate itself. The optimizer gets
 frozen parameters as well, as from ``model.parameters()``: they have no gradient, and do not decay. Not tried where an
 optimizer shows a single group.
+
+In ``standard`` where the strategy's own text has to do with optimizers, or there is none to read.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from __future__ import annotations
 from verifier.situation import Situation
 
 SITUATION = Situation(
-    since="standard",
+    since="thorough",
+    standard_where="anything of an optimizer, or no text to read",
     workload="saved",
     fields={
         "num_steps": 2,
