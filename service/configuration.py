@@ -32,6 +32,7 @@ OTHERS: dict[str, tuple[str, str]] = {
     "LOCKSTEP_MEMORY_GIB": ("3/4 of what is free", "memory of all ranks of a scenario together, on this machine"),
     "LOCKSTEP_DISK_GIB": ("1/2 of what is free", "disk space that they may write"),
     "LOCKSTEP_START_METHOD": ("`fork`; on macOS `spawn`", "how ranks are started on this machine"),
+    "TMPDIR": ("`/dev/shm` with 2 GiB free; else `/tmp`", "where recordings lie that nobody keeps, of up to 8 ranks"),
     "LOCKSTEP_BUBBLEWRAP_AS_ROOT": ("", "`1`: use bubblewrap although Lockstep is root: see SECURITY.md"),
     "LOCKSTEP_SERVER": ("`http://127.0.0.1:8000`", "the service that `lockstep submit`, `watch` and `runs` speak to"),
     "LOCKSTEP_API_KEY": ("", "the key that they show it"),

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ from pydantic import BaseModel, ValidationError
 from verifier.errors import UsageError
 
 M = TypeVar("M", bound=BaseModel)
+IN_MEMORY = "/dev/shm"  # a file system in memory, on Linux
+ROOM_BYTES = 2 * 2**30  # a standard run on eight ranks takes a tenth of it
 NO_PLACE = {  # errors that say that the name was ill chosen
     errno.EACCES, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS,
 }  # fmt: skip
@@ -101,3 +104,13 @@ def write_where_asked(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     else:
         write_atomically(path.resolve(), text)
+
+
+def place_in_memory() -> str | None:
+    """Where a folder that nobody asked to keep need not go to a disk; None: the usual place has to do, as there is no
+    such place here, it has little room, or ``TMPDIR`` says where.
+    """
+    with suppress(OSError):
+        if not os.environ.get("TMPDIR") and os.access(IN_MEMORY, os.W_OK | os.X_OK):
+            return IN_MEMORY if shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES else None
+    return None
