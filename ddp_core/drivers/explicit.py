@@ -38,10 +38,9 @@ class ExplicitDriver(Driver):
 
     def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
         super().__init__(wrapped, model)
-        self._asks = None if method_of(self.wrapped) else _method_for_one(self.wrapped)
-        self._synchronize = CalledByLoop(
-            self.wrapped, require(self.wrapped, method_of(self.wrapped) or self._asks, NAME)
-        )
+        asks = None if method_of(self.wrapped) else _method_for_one(self.wrapped)
+        self._asks = None if asks is None else getattr(self.wrapped, asks)
+        self._synchronize = CalledByLoop(self.wrapped, require(self.wrapped, method_of(self.wrapped) or asks, NAME))
         self._given: tuple[Any, ...] = ()
 
     @classmethod
@@ -51,8 +50,7 @@ class ExplicitDriver(Driver):
 
     def start_step(self, optimizer: torch.optim.Optimizer) -> None:
         if self._asks is not None:
-            method = getattr(type(self.wrapped), self._asks).__get__(self.wrapped)
-            self._given = (what_it_asks_for(method, self.model, optimizer),)
+            self._given = (what_it_asks_for(self._asks, self.model, optimizer),)
 
     def backward(self, loss: torch.Tensor) -> None:
         self._synchronize.forget()

@@ -27,7 +27,7 @@ from verifier.request import Builtin, StrategyRef
 from verifier.texts import imported_in, texts
 
 EXIT_CONFIG = 78  # EX_CONFIG
-OF_TORCH = "torch.distributed."
+OF_TORCH = ("torch.distributed.optim", "torch.distributed.checkpoint")  # what takes long, and starts no thread
 
 
 def warm_up() -> None:
