@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_core.arguments import takes_group
 from ddp_core.drivers.distributed_optimizer import DistributedOptimizerDriver, takes_a_class
 
 
@@ -23,7 +24,10 @@ class ShardedOptimizerDriver(DistributedOptimizerDriver):
 
     def __init__(self, build: Callable[..., Any], model: nn.Module, bucket_cap_mb: float, **options: Any) -> None:
         super().__init__(build, model, **options)
-        self.wrapped = DistributedDataParallel(model, bucket_cap_mb=bucket_cap_mb, find_unused_parameters=True)
+        group = options.get(takes_group(build) or "")  # one that the optimizer is given is that of the gradients, too
+        self.wrapped = DistributedDataParallel(
+            model, process_group=group, bucket_cap_mb=bucket_cap_mb, find_unused_parameters=True
+        )
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:

@@ -110,6 +110,36 @@ def test_where_they_meet(lockstep, tmp_path, only, body, situation, world_size, 
     check = next(check for check in report.checks if check.code == "LS201")
     assert check.verdict == report.verdict == ("pass" if right else "fail"), check
 
+# Owners by ranks of the job, where an optimizer was given a group.
+OWNERS = """
+import torch, torch.distributed as dist
+from ddp_core import Contract
+CONTRACT = Contract(disclaims={"state_dict"})
+class Sharded(torch.optim.Optimizer):
+    def __init__(self, parameters, optimizer_class, process_group=None, **options):
+        super().__init__(parameters, options)
+        self.group, self.all = process_group, [p for group in self.param_groups for p in group["params"]]
+        rank = dist.get_rank(process_group if RIGHT else None)
+        self.owners = [place % dist.get_world_size(process_group) for place in range(len(self.all))]
+        mine = [p for p, owner in zip(self.all, self.owners) if owner == rank]
+        self.inner = optimizer_class(mine or [torch.zeros(1)], **options)
+    @torch.no_grad()
+    def step(self, closure=None):
+        self.inner.step()
+        for p, owner in zip(self.all, self.owners):
+            dist.broadcast(p, group=self.group, group_src=owner)
+"""
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_an_optimizer_is_given_a_group_as_well(lockstep, tmp_path, only, right):
+    only("subgroup")
+    path = tmp_path / "mine.py"
+    path.write_text(f"RIGHT = {right}\n{OWNERS}")
+    report = lockstep.verify(f"{path}:Sharded", world_size=4, profile="standard")
+    check = next(check for check in report.checks if check.code == "LS201")
+    assert check.verdict == report.verdict == ("pass" if right else "fail"), check
+
 
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_a_parameter_that_nobody_in_the_group_has_used_may_be_none(lockstep, tmp_path, only, world_size):

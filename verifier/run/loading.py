@@ -24,7 +24,9 @@ import torch
 
 from ddp_core.arguments import takes_group
 from ddp_core.driver import Driver
+from ddp_core.drivers.distributed_optimizer import DistributedOptimizerDriver
 from ddp_core.drivers.function import FunctionDriver
+from ddp_core.drivers.sharded_optimizer import ShardedOptimizerDriver
 from ddp_core.methods import NotDrivable
 from ddp_core.recognition import styles
 from ddp_core.strategy import Contract
@@ -37,13 +39,14 @@ from verifier.scenario import Scenario
 from verifier.verdict import DISCLAIMED, UNCLAIMED
 
 MOST_NAMES = 20
+GIVEN_A_GROUP = (FunctionDriver, DistributedOptimizerDriver, ShardedOptimizerDriver)
 FEW_BUCKETS = 5  # a probe's small model spans about as many, and most of them hold several parameters
 SMALLEST_BUCKET_CAP_MB = 0.0003
 OF_PEERS = ("gloo/", "Connection closed by peer", "Connection reset", "Timed out waiting", "NCCL")
 NOT_OFFERED = re.compile(r"\bnot (currently )?support|\bunsupported\b|\bcannot use\b", re.IGNORECASE)
 CAP = re.compile(r"(max_)?bucket_((cap|size)_)?mb|cap_mb")  # an argument: how large buckets may be
 NO_CAP = "it takes no cap of its buckets (bucket_cap_mb=...), or needs to be told it"
-NO_GROUP = "it takes no process group, or takes a rank or a world size as well; or it is a hook, or an optimizer"
+NO_GROUP = "it takes no process group, or takes a rank or a world size as well; or it is a hook"
 AN_OPTIMIZER = (
     "{name} is an optimizer, and a loop needs to know what wraps the model beside it: write a class with a "
     "wrap_optimizer(cls, parameters, **options) that makes it, or a ddp_core.Driver with make_optimizer(); one that "
@@ -142,8 +145,8 @@ class LoadedStrategy:
 
     @property
     def group_argument(self) -> str | None:
-        """The name by which ``wrap`` takes a process group, or the function that is the strategy; None: it does not."""
-        made = isinstance(self.wrap, partial) and self.wrap.func is FunctionDriver
+        """The name by which ``wrap`` takes a process group, or the function or the optimizer that is the strategy."""
+        made = isinstance(self.wrap, partial) and self.wrap.func in GIVEN_A_GROUP
         return takes_group(self.wrap.args[0] if made else self.wrap)  # type: ignore[attr-defined]
 
     def contract_dict(self) -> dict[str, Any]:
