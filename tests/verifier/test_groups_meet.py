@@ -110,6 +110,7 @@ def test_where_they_meet(lockstep, tmp_path, only, body, situation, world_size, 
     check = next(check for check in report.checks if check.code == "LS201")
     assert check.verdict == report.verdict == ("pass" if right else "fail"), check
 
+
 # Owners by ranks of the job, where an optimizer was given a group.
 OWNERS = """
 import torch, torch.distributed as dist
