@@ -84,11 +84,6 @@ class Journal:
         held = {name: digest for (w, s, name), digest in self._digests.items() if (w, s) == (what, before)}
         return any(self._digests.get((what, after, name)) != digest for name, digest in held.items())
 
-    def has_trained(self, last: int) -> bool:
-        """Up to step ``last``: did any weight move, or was any gradient written down?"""
-        steps = range(last + 1)
-        return any(self.has_moved("weight", -1, step) or self.holds("gradient", step) for step in steps)
-
     def blob(self, data: memoryview, dtype: torch.dtype) -> list[int | str]:
         """Append ``data``; return where it is, as [offset, size in bytes], and "ramps" where it is kept as those."""
         ramps = packed(data) if dtype is torch.float64 else None

@@ -198,8 +198,8 @@ class Subject:
         if step == 0:
             update_rule.tell_after_step(self, self.workload.optimizer()[0])
         self.late.end()
-        spiked = scenario.overflow or scenario.infinite_loss  # all may agree to leave the step out
-        if step == (scenario.num_steps - 1 if spiked else 0) and not self.journal.has_trained(step):
+        rests = step == 0 and not self.journal.has_moved("weight", -1, 0) and not self.journal.holds("gradient", 0)
+        if rests and not (scenario.overflow or scenario.infinite_loss):  # there all may agree to leave the step out
             self.journal.note("untouched", True)
         if step == scenario.num_steps - 1:
             self._record_frozen(step)
