@@ -150,7 +150,7 @@ def _in_vain(last_word: dict[str, Any]) -> bool:
 
 def _raised_at_once(last_word: dict[str, Any]) -> str | None:
     """The kind of error by which the strategy ended before anything was trained; None: it did not."""
-    if last_word.get("when") not in ("in wrap(model)", "while the optimizer was made"):
+    if last_word.get("when") not in (lines.WRAPPING, lines.MAKING_OPTIMIZER):
         return None
     return str(last_word.get("detail", "")).strip().rpartition("\n")[2].partition(":")[0]
 

@@ -19,7 +19,7 @@ from ddp_core.driver import Driver
 from verifier import noise
 from verifier import workload as workloads
 from verifier.journal import Journal
-from verifier.lines import NOT_RESCHEDULED, STOPPED_AFTER
+from verifier.lines import MAKING_OPTIMIZER, NOT_RESCHEDULED, STOPPED_AFTER
 from verifier.observe.observer import Observer
 from verifier.run import clipping, grouping, update_rule
 from verifier.run.amid import amid
@@ -166,7 +166,7 @@ class Subject:
         try:
             self.optimizer = grouping.optimizer_with_less(driver, scenario, given, cls, options, self.journal)
         except BaseException as error:
-            raise StrategyError.of("while the optimizer was made", error) from error
+            raise StrategyError.of(MAKING_OPTIMIZER, error) from error
         asked = grouping.was_asked(self.optimizer, cls, given)
         own = self.brought.holds(self.optimizer) or (update_rule.makes_its_own(driver) and not asked)
         grouping.tell(self.journal, scenario, driver, self.optimizer, own=own)

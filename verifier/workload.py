@@ -21,6 +21,11 @@ from verifier.uncompiled import uncompiled
 Watcher = Callable[[str, torch.Tensor], None]
 
 
+def column_major(weight: torch.Tensor) -> nn.Parameter:
+    """The same numbers in a square matrix that lies the other way round."""
+    return nn.Parameter(torch.empty_like(weight.detach()).t().copy_(weight.detach()))
+
+
 class Workload(ABC):
     """A model, its data, its loss. One instance per process and scenario."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from verifier import files
-from verifier.cli import main
+from verifier import engine, files
 from verifier.request import Builtin, Request
 
 
@@ -33,5 +34,5 @@ def test_where_somebody_says(memory, monkeypatch):
     ("settings", "is_there"), [({}, True), ({"profile": "thorough"}, False), ({"world_size": 9}, False)]
 )
 def test_what_is_little_is_there(memory, settings, is_there):
-    place = main._place(Request(strategy=Builtin(name="naive"), **settings))
-    assert place == (str(memory) if is_there else None)
+    with engine.unkept_folder(Request(strategy=Builtin(name="naive"), **settings)) as folder:
+        assert (Path(folder).parent == memory) is is_there

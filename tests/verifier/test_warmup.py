@@ -47,6 +47,6 @@ def test_one_of_ours_is_imported_itself(imports):
 def test_what_cannot_be_imported_is_left_to_the_ranks(tmp_path, monkeypatch):
     monkeypatch.setattr(warmup, "_asked", {})
     path = tmp_path / "mine.py"
-    path.write_text("from torch.distributed.no_such_thing import wrap")
+    path.write_text("from torch.distributed.optim.no_such_thing import wrap")
     warmup.import_what_of_torch(parse_strategy(str(path)))
-    assert "torch.distributed.no_such_thing" not in sys.modules
+    assert "torch.distributed.optim.no_such_thing" not in sys.modules

@@ -26,6 +26,7 @@ from verifier.judge.arithmetic import contract_of
 from verifier.judge.comparison import odd_ones_out
 from verifier.judge.diagnosis import SEEN_ONLY
 from verifier.judge.late_tags import tagged_too_late
+from verifier.judge.movement import rests
 from verifier.lines import STOPPED_AFTER
 from verifier.marker import holds_poison
 from verifier.recording import Recording, Tensor
@@ -154,11 +155,7 @@ def _behind(recording: Recording, step: int, name: str, rank: int, standard: int
 
 def _resting(recording: Recording, step: int, name: str, *ranks: int) -> int | None:
     """The one of ``ranks`` on which the weights are still those of before the step."""
-    for rank in ranks:
-        before, after = (recording.ranks[rank].tensor("weight", at, name) for at in (step - 1, step))
-        if before is not None and after is not None and before.digest == after.digest:
-            return rank
-    return None
+    return next((rank for rank in ranks if rests(recording.ranks[rank], name, step - 1, step)), None)
 
 
 def _by_rounding(mine: Tensor, theirs: Tensor) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from verifier.launcher import Launcher
 
 ALL = "all"
-FEW_RANKS = 8  # what they write down fits into memory
 
 app = typer.Typer(
     name="lockstep",
@@ -182,26 +180,13 @@ def _started(request: Any, out: Path | None, output: Path | None) -> Iterator[tu
     engine.plan(request)
     opt.check_output(output)
     with contextlib.ExitStack() as stack:
-        folder = out or Path(
-            stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="lockstep-", ignore_cleanup_errors=True, dir=_place(request))
-            )
-        )
+        folder = out or Path(stack.enter_context(engine.unkept_folder(request)))
         launcher = _early if _early is not None and request.launcher in ("auto", "local") else None
         if launcher is None:
             launcher = engine.start_launcher(request.launcher)
         stack.callback(launcher.close)  # before the folder goes: ranks write into it
         status = stack.enter_context(errors.status("starting ranks")) if errors.is_terminal else None
         yield folder, launcher, status.update if status is not None else None
-
-
-def _place(request: Any) -> str | None:
-    """Where a folder goes that nobody keeps: in memory, if ranks are ours and what they write down is little."""
-    from verifier import engine
-    from verifier.files import place_in_memory
-
-    small = request.profile != "thorough" and request.world_size <= FEW_RANKS
-    return place_in_memory() if small and engine.launcher_for(request) == "local" else None
 
 
 def _run_all(request: Any, folder: Path, launcher: Any, tell: Any, format: opt.Format, output: Path | None) -> Any:

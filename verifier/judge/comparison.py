@@ -72,6 +72,11 @@ UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, 
 )
 
 
+def widened(values: np.ndarray) -> np.ndarray:
+    """The same numbers in float64, or complex128: sums and squares of narrower ones fit into those."""
+    return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
+
+
 def bound_exact(magnitude: float, world_size: int, dtype: str = "float32") -> float:
     """0 where dividing by the world size and multiplying by its rounded reciprocal agree; else a rounding bound.
 

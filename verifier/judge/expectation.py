@@ -32,6 +32,7 @@ from verifier.judge.comparison import (
     bound_lossy,
     bound_of_mean,
     reciprocal_is_exact,
+    widened,
 )
 from verifier.judge.inquiry import local_gradients
 from verifier.lines import TURNED
@@ -93,23 +94,22 @@ def _mean_of_ranks(recording: Recording, step: int, name: str, reference: Tensor
     limit = recording.scenario.max_norm(step)
     if len(local) < world_size or (limit is not None and scale != 1):
         return None
-    assert reference.values is not None
-    wide = np.complex128 if reference.values.dtype.kind == "c" else np.float64
-    norm = 1.0 if limit is None else _norm_of_means(recording, step)
-    shorter = 1.0 if limit is None else min(limit / norm, 1.0)
-    values = np.mean([g.astype(wide) for g in local], axis=0) * scale * shorter
+    norm = 0.0 if limit is None else _norm_of_means(recording, step)
+    shorter = min(limit / norm, 1.0) if limit is not None and norm else 1.0
+    values = np.mean([widened(gradient) for gradient in local], axis=0) * scale * shorter
     bound = bound_of_mean(_magnitude(recording, step, name) * scale * shorter, world_size, reference.dtype)
     bound = bound + _order_of_rows(recording, reference, values, scale, shorter)
-    if limit is not None:
+    if norm:
         coarsest = max(UNIT_ROUNDOFF[dtype] for dtype in dtypes(recording))
         bound = bound + (NORM_ROUNDINGS * coarsest + ADDED_TO_NORM / norm) * np.abs(values)
     return Expected(values, bound)
 
 
 def _norm_of_means(recording: Recording, step: int) -> float:
-    """Of all gradients together, before they are clipped: in float64, which the squares of any other fit into."""
+    """Of all gradients together, before they are clipped."""
     local = [local_gradients(recording, step, name).values() for name in recording.parameter_names]
-    return _norm([np.mean([np.asarray(g, np.float64) for g in each], axis=0) for each in local if each], 2.0)
+    means = [np.mean([widened(gradient) for gradient in each], axis=0) for each in local if each]
+    return _norm(means, recording.scenario.norm_type)
 
 
 def _order_of_rows(

@@ -16,7 +16,7 @@ import numpy as np
 
 from verifier.check import Findings
 from verifier.judge.arithmetic import contract_of, is_exact, is_wide
-from verifier.judge.comparison import UNIT_ROUNDOFF
+from verifier.judge.comparison import UNIT_ROUNDOFF, widened
 from verifier.judge.equivalence import blocked_reference
 from verifier.judge.inquiry import local_gradients
 from verifier.recording import RankRecording, Recording
@@ -70,7 +70,7 @@ def compare_in_groups(recording: Recording) -> Findings:
 
 def _own_gradients(recording: Recording, name: str) -> Own:
     """Each rank's own gradient of ``name``: zeros on ranks that did not use it, nothing where none did."""
-    known = {rank: _widened(values) for rank, values in local_gradients(recording, 0, name).items()}
+    known = {rank: widened(values) for rank, values in local_gradients(recording, 0, name).items()}
     zeros = {rank: np.zeros_like(values) for values in known.values() for rank in range(recording.scenario.world_size)}
     return zeros | known
 
@@ -141,11 +141,7 @@ def _whose(recording: Recording, mine: tuple[int, ...], held: np.ndarray, own: O
 
 def _values(rank: RankRecording, what: str, step: int, name: str) -> np.ndarray | None:
     tensor = rank.tensor(what, step, name)
-    return None if tensor is None or tensor.values is None else _widened(tensor.values)
-
-
-def _widened(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
+    return None if tensor is None or tensor.values is None else widened(tensor.values)
 
 
 def _unit(recording: Recording, name: str) -> float | None:

@@ -16,7 +16,7 @@ from verifier.lines import NOT_CALLED, OTHER_INPUTS
 from verifier.recording import RankRecording, Recording
 from verifier.verdict import Failure
 
-AFTER_FORWARD = ("backward", "before_step", "step")
+AFTER_FORWARD = ("backward", "before_step", "step")  # phases of a step
 
 
 def local_gradients(recording: Recording, step: int, name: str, what: str = "local_gradient") -> dict[int, np.ndarray]:

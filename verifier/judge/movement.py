@@ -1,4 +1,4 @@
-"""By what factor weights moved too far, and whether the world size explains it. Pure numpy.
+"""Did weights move, by what factor too far, and does the world size explain it? Pure.
 
 Special here: one factor for all elements of a tensor, or none. A factor that fits most of them is a coincidence.
 """
@@ -8,6 +8,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+
+from verifier.recording import RankRecording
+
+
+def rests(rank: RankRecording, name: str, before: int, after: int) -> bool:
+    """Is the weight the same, to the bit, after step ``before`` and after step ``after``?"""
+    held = [rank.tensor("weight", step, name) for step in (before, after)]
+    return None not in held and len({tensor.digest for tensor in held if tensor is not None}) == 1
 
 
 def common_factor(start: np.ndarray | None, after: np.ndarray | None, wanted: np.ndarray | None) -> float | None:

@@ -16,6 +16,7 @@ import numpy as np
 from verifier.check import Findings
 from verifier.judge.arithmetic import is_lossy, own_steps
 from verifier.judge.inquiry import local_gradients
+from verifier.judge.movement import rests
 from verifier.judge.updates import compare_weights
 from verifier.lines import STOPPED_AFTER
 from verifier.recording import RankRecording, Recording
@@ -90,7 +91,7 @@ def _without_the_spiked(recording: Recording, name: str) -> bool:
 def _resting(recording: Recording, infinite: set[str]) -> list[str]:
     """Weights with finite gradients that rest on all ranks, while others move: owners looked each by itself."""
     steps = [name for name in recording.parameter_names if name not in infinite and _is_to_move(recording, name)]
-    resting = [name for name in steps if all(_rests(rank, name) for rank in recording.ranks)]
+    resting = [name for name in steps if all(rests(rank, name, -1, 0) for rank in recording.ranks)]
     return [] if len(resting) == len(steps) else resting
 
 
@@ -102,7 +103,7 @@ def _never_again(recording: Recording) -> str | None:
     if recording.scenario.num_steps <= last or any(STOPPED_AFTER in rank.notes for rank in recording.ranks):
         return None
     names = [name for name in names if _is_to_move(recording, name)]
-    rest = all(_rests(rank, name, last) for name in names for rank in recording.ranks)
+    rest = all(rests(rank, name, -1, last) for name in names for rank in recording.ranks)
     return names[0] if names and rest else None
 
 
@@ -114,8 +115,8 @@ def _taken_later(recording: Recording, name: str, later: int) -> bool:
     ends = [[rank.tensor("weight", step, name) for rank in recording.ranks] for step in range(later + 1)]
     if any(end is None or end.values is None for of_ranks in ends for end in of_ranks):
         return False
-    rested = all(_rests(rank, of) for of in recording.parameter_names for rank in recording.ranks)
-    went_on = not any(_rests(rank, name, later - 1) for rank in recording.ranks)
+    rested = all(rests(rank, of, -1, 0) for of in recording.parameter_names for rank in recording.ranks)
+    went_on = not any(rests(rank, name, -1, later - 1) for rank in recording.ranks)
     finite = [bool(np.isfinite(end.values).all()) for end in ends[later] if end is not None and end.values is not None]
     return rested and went_on and not any(finite)
 
@@ -123,11 +124,6 @@ def _taken_later(recording: Recording, name: str, later: int) -> bool:
 def _is_to_move(recording: Recording, name: str) -> bool:
     gradient = None if recording.reference is None else recording.reference.tensor("gradient", 0, name)
     return gradient is not None and gradient.values is not None and bool(gradient.values.any())
-
-
-def _rests(rank: RankRecording, name: str, step: int = 0) -> bool:
-    before, after = rank.tensor("weight", -1, name), rank.tensor("weight", step, name)
-    return before is not None and after is not None and before.digest == after.digest
 
 
 def _moved(rank: RankRecording, name: str) -> bool | None:

@@ -6,11 +6,11 @@ verdict stays. What is taken back is the certainty about the reason, and the met
 
 from __future__ import annotations
 
+from verifier.judge.inquiry import AFTER_FORWARD
 from verifier.recording import Recording
 from verifier.verdict import Failure
 
 MAYBE = 0.5
-AFTER_FORWARD = ("backward", "before_step", "step")
 
 
 def temper(recording: Recording, step: int, failures: list[Failure]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from verifier.judge.lost_options import lost_options
 from verifier.judge.misplaced import same_in_another_order
-from verifier.judge.movement import common_factor, is_about, told_by_the_world_size
+from verifier.judge.movement import common_factor, is_about, rests, told_by_the_world_size
 from verifier.judge.narrowing import held_in
 from verifier.judge.weight_bounds import narrow_noise
 from verifier.marker import holds_poison
@@ -45,7 +45,7 @@ def explain_weight(recording: Recording, rank: RankRecording, step: int, name: s
             "call work.wait() before the step that reads what the collective works on",
             0.5,
         )
-    if before is not None and after is not None and before.digest == after.digest:
+    if rests(rank, name, step - 1, step):
         return _why_it_rests(recording, rank, step, name, gradient)
     if before is not None and after is not None and wanted is not None:
         pattern = _pattern(recording, step, wanted, before.values, after.values)
@@ -79,7 +79,7 @@ def _why_it_rests(
             "make None of the zeros that zero_grad(set_to_none=False) leaves",
             0.9,
         )
-    if step > 0 and all(_rests(one, step, other) for one in recording.ranks for other in recording.parameter_names):
+    if step > 0 and _all_rest(recording, step):
         return (
             "step_left_out",
             f"no weight moved in step {step}, on any rank, though gradients are right",
@@ -96,9 +96,8 @@ def _why_it_rests(
     )
 
 
-def _rests(rank: RankRecording, step: int, name: str) -> bool:
-    before, after = rank.tensor("weight", step - 1, name), rank.tensor("weight", step, name)
-    return before is not None and after is not None and before.digest == after.digest
+def _all_rest(recording: Recording, step: int) -> bool:
+    return all(rests(rank, name, step - 1, step) for rank in recording.ranks for name in recording.parameter_names)
 
 
 def _pattern(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -40,8 +41,9 @@ def why_not(subject: Subject) -> str | None:
         return STATIC_GRAPH
     if subject.scenario.drop_quiet_before is not None and _is_fully_sharded(subject.driver.wrapped):
         return KEPT_APART
-    loud = subject.scenario.unscaled and subject.scenario.clip_norm is not None
-    if loud and subject.driver.own_clip is None and _is_fully_sharded(subject.driver.wrapped):
+    by_torch = subject.scenario.clip_norm is not None and subject.driver.own_clip is None
+    halves = any(parameter.dtype is torch.float16 for _, parameter in subject.parameters)
+    if by_torch and halves and _is_fully_sharded(subject.driver.wrapped):
         return SQUARES_OVERFLOW
     return clipping.why_not(subject)
 

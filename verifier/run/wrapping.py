@@ -18,6 +18,7 @@ from ddp_core.driver import Driver
 from ddp_core.methods import NotDrivable, that_a_loop_may_call
 from ddp_core.recognition import drive, marks
 from verifier import fault as faults
+from verifier.lines import WRAPPING
 from verifier.run import grouping
 from verifier.run.changing import trained
 from verifier.run.loading import LoadedStrategy, StrategyError
@@ -68,7 +69,7 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
         changed = marks(model) != before
         driver = drive(wrapped, model, style=scenario.driver, companions=strategy.companions, left_marks=changed)
     except BaseException as error:
-        raise StrategyError.of("in wrap(model)", _told_when_to_call(error)) from error
+        raise StrategyError.of(WRAPPING, _told_when_to_call(error)) from error
     if handed:
         driver.optimizer_went_in = True
         driver.optimizer_of_wrap = handed[0] if driver.optimizer_of_wrap is None else driver.optimizer_of_wrap

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from verifier.lines import AUTOCAST
-from verifier.workload import Workload, saw
+from verifier.workload import Workload, column_major, saw
 
 DTYPES = {
     "float32": (torch.float32,) * 3,
@@ -56,11 +56,6 @@ class Layers(nn.Module):
             weight = getattr(layer, "weight", None)  # a sharder may have taken it away between forwards
             x = torch.tanh(layer(x.to(dtype if weight is None else weight.dtype)))
         return torch.view_as_real(x).sum(-1) if x.is_complex() else x
-
-
-def column_major(weight: torch.Tensor) -> nn.Parameter:
-    """The same numbers in a square matrix that lies the other way round."""
-    return nn.Parameter(torch.empty_like(weight.detach()).t().copy_(weight.detach()))
 
 
 class LayersWorkload(Workload):

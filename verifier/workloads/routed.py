@@ -20,9 +20,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from verifier.workload import Workload
+from verifier.workload import Workload, column_major
 
-HALVES = (torch.float16, torch.bfloat16, torch.float16)  # of branches, in the situation that is about them
+HALVES = (torch.float16, torch.bfloat16, torch.float16)  # of branches, in the situations that are about them
 
 
 class RoutedModel(nn.Module):
@@ -67,8 +67,7 @@ class Routed(Workload):
         if self.scenario.situation == "unused_strided":
             for branch in model.branches:
                 assert isinstance(branch, nn.Linear)
-                rows = branch.weight.detach()
-                branch.weight = nn.Parameter(torch.empty_like(rows).t().copy_(rows))
+                branch.weight = column_major(branch.weight)
         return model
 
     @property
@@ -97,7 +96,8 @@ class Routed(Workload):
         return part // num_micro, part % num_micro
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        # Exact where every micro-batch's gradients are averaged with those before them, too.
+        # Exact where every micro-batch's gradients are averaged with those before them, too. Not of halves: they hold
+        # fewer bits, and what is rounded there is rounded otherwise in a larger batch.
         size = self.scenario.world_size ** (1 if self._has_halves else self.scenario.num_micro_batches)
         return (output * target).sum() * size / len(target)
 
