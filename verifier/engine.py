@@ -18,7 +18,7 @@ from typing import Any
 
 from verifier import catalogue
 from verifier.errors import UsageError
-from verifier.files import alone_in, place_in_memory, read_model, write_atomically
+from verifier.files import UNKEPT, alone_in, place_in_memory, read_model, write_atomically
 from verifier.judge.judging import load_checks, run_check
 from verifier.judge.own_rule import note_together, settle
 from verifier.judge.uninterrupted import note_controls
@@ -188,7 +188,7 @@ def unkept_folder(request: Request) -> tempfile.TemporaryDirectory[str]:
     """A folder for recordings that nobody keeps: in memory, if ranks are ours and what they write down is little."""
     small = request.profile != "thorough" and request.world_size <= FEW_RANKS
     place = place_in_memory() if small and launcher_for(request) == "local" else None
-    return tempfile.TemporaryDirectory(prefix="lockstep-", ignore_cleanup_errors=True, dir=place)
+    return tempfile.TemporaryDirectory(prefix=UNKEPT, ignore_cleanup_errors=True, dir=place)
 
 
 def verify(strategy: Any = "bucketed", *, out: str | Path | None = None, **settings: Any) -> Report:

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 from verifier.errors import UsageError
 
 M = TypeVar("M", bound=BaseModel)
+UNKEPT = "lockstep-unkept-"  # how the name of a folder begins that goes with whoever made it
 IN_MEMORY = "/dev/shm"  # a file system in memory, on Linux
 ROOM_BYTES = 2 * 2**30  # a standard run on eight ranks takes a tenth of it
 NO_PLACE = {  # errors that say that the name was ill chosen

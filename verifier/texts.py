@@ -21,6 +21,7 @@ from verifier import catalogue
 from verifier.request import Builtin, FromFile, Imported, Source, StrategyRef
 
 MOST_FILES = 16  # enough for a strategy; not for a framework whose folder it stands in
+MOST_BYTES = 2**20  # of a file: nobody writes more, and a table of numbers shows nothing
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 SPEAKS_OF_ALL = frozenset({"torch", "ddp_core", "verifier"})  # what a strategy imports of those is not its own doing
 ASKS = frozenset({"is_initialized", "get_world_size", "get_rank"})  # of the process group that there is, or is not yet
@@ -46,7 +47,8 @@ def with_what_it_imports(path: Path) -> Iterator[bytes]:
             return
         file = waiting.pop(0)
         try:
-            text = file.read_bytes()
+            with file.open("rb") as opened:
+                text = opened.read(MOST_BYTES)
         except OSError:
             continue
         yield text

@@ -66,6 +66,13 @@ def test_a_text_without(text):
     assert not says_float16(Source(files={"mine.py": text}, entrypoint="mine:wrap"))
 
 
+def test_of_a_huge_file_the_first_part_is_read(tmp_path):
+    path = tmp_path / "mine.py"
+    for place, is_read in ((2**20 - 8, True), (2**20, False)):
+        path.write_text("#" * place + "fp16\ndef wrap(model): return model")
+        assert says_float16(parse_strategy(str(path))) is is_read
+
+
 def test_a_strategy_without_a_text_at_hand():
     assert not says_float16(Builtin(name="bucketed"))
 

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from verifier.files import UNKEPT
 from verifier.forkserver import family
 from verifier.forkserver.ahead import MOST_WAITING, Role, Waiting, fork_ahead
 from verifier.forkserver.limits import Limits, oom_kills
@@ -37,6 +38,7 @@ from verifier.scenario import Scenario
 
 # A process that has Apple's libraries loaded cannot be forked safely.
 START_METHOD = os.environ.get("LOCKSTEP_START_METHOD") or ("spawn" if sys.platform == "darwin" else "fork")
+DEPTH = 5  # of what ranks write, at most, in the folder of a run, or of several strategies' runs
 NOBODY_CAN_KILL_S = 10.0  # a process that sleeps in the kernel is not waited for any longer
 
 
@@ -97,6 +99,7 @@ class Server:
             os.set_blocking(end, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        self._written: Path | None = None  # where the last job wrote
         self._own = [owner.fileno(), self._wake, wake_write]
         if hasattr(self._selector, "fileno"):
             self._own.append(self._selector.fileno())
@@ -112,6 +115,7 @@ class Server:
         limits, scratch = Limits(**order["limits"]).here(folders[0]), Path(order["scratch"])
         job = Job([Scenario.load(folder) for folder in folders], folders, order["timeout_s"], limits, scratch)
         self.strategy = job.scenarios[0].strategy
+        self._written = folders[0]
         kills_before = oom_kills()
         try:
             self._start(job)
@@ -157,6 +161,12 @@ class Server:
             one.end()
         taken = [d for m in job.members for d in (m.output.descriptor, m.connection.fileno() if m.connection else -1)]
         return fork_ahead([*self._own, *taken], rehearsed=False)
+
+    def remove_unkept(self) -> None:
+        """The owner is gone, by whatever means: what was written for nobody else goes as well."""
+        parents = [] if self._written is None else list(self._written.parents)[:DEPTH]
+        for folder in (parent for parent in parents if parent.name.startswith(UNKEPT)):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def fork_ahead(self, num_ranks: int) -> None:
         """Have ``num_ranks`` processes wait for the next job."""
@@ -248,6 +258,13 @@ def serve(owner: socket.socket) -> None:
     if START_METHOD == "fork":
         warm_up()
     server = Server(owner)
+    try:
+        _answer_all(server, owner)
+    finally:
+        server.remove_unkept()
+
+
+def _answer_all(server: Server, owner: socket.socket) -> None:
     lines = owner.makefile("rw", encoding="utf-8", newline="\n")
     while line := lines.readline():
         if START_METHOD == "fork":
