@@ -2,7 +2,8 @@
 
 Special here: an error is a refusal only if the observer cannot have caused it. Where something was read or written too
 early, the marker that fills tensors in flight spreads as NaN, and torch may raise at that. And where nothing but the
-dtype is asked of a strategy, an error that does not speak of dtypes is a failure like any other.
+dtype is asked of a strategy, an error that does not speak of dtypes is a failure like any other; nor does one, in the
+making of another optimizer than SGD, that does not name that optimizer.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from verifier.lines import SHARES_MEMORY
+from verifier.lines import MAKING_OPTIMIZER, SHARES_MEMORY, WRAPPING
 from verifier.marker import holds_poison
 
 if TYPE_CHECKING:
@@ -37,13 +38,22 @@ def refusal(recording: Recording) -> str | None:
     if not own or any(misused_in_flight(rank) for rank in recording.ranks):
         return None
     said = last_words(str(outcomes[own[0].rank]["detail"]))
-    if unclaimed == ["float64"] and not NAMES_A_DTYPE.search(said):
+    if unclaimed == ["float64"] and not (NAMES_A_DTYPE.search(said) or _refuses_the_optimizer(recording, own[0], said)):
         return None
     if any(rank.notes.get("loading") for rank in own) and not said.startswith("NotImplementedError"):
         return None  # it has saved, and cannot load what it saved: who does not offer this says so before
     if any(stopped_by_what_it_loaded(recording, rank) for rank in own):
         return None
     return said
+
+
+def _refuses_the_optimizer(recording: Recording, rank: RankRecording, said: str) -> bool:
+    """Did it raise before there was a step, and name the optimizer, as who is made for one class of them does? An
+    AttributeError names the class as well, and says that something was not thought of.
+    """
+    optimizer, when = recording.scenario.optimizer, str((rank.outcome or {}).get("when"))
+    named = optimizer != "sgd" and optimizer in said.lower() and not said.startswith("AttributeError")
+    return named and when in (WRAPPING, MAKING_OPTIMIZER)
 
 
 def stopped_by_what_it_loaded(recording: Recording, rank: RankRecording) -> bool:

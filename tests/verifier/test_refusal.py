@@ -77,6 +77,38 @@ def test_a_wrap_that_raises_in_all_up_to_the_simplest_is_not_asked_again(lockste
     assert any("not run: " in problem for problem in report.problems) is not goes_on
 
 
+ONE_CLASS = """
+import torch
+from ddp_core.strategies import naive
+
+class MyOptimizer:
+    def __init__(self, optimizer):
+        if not isinstance(optimizer, torch.optim.SGD):
+            {says}
+        self.optimizer = optimizer
+
+    def __getattr__(self, name):
+        return getattr(self.optimizer, name)
+
+def wrap(model, optimizer):
+    return naive.wrap(model), MyOptimizer(optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("says", "refused"),
+    [("raise TypeError(f'for SGD, not for {type(optimizer).__name__}')", True), ("optimizer.no_such", False)],
+    ids=["named", "crash"],
+)
+def test_who_takes_one_class_of_optimizers_refuses_another_by_its_name(lockstep, tmp_path, says, refused):
+    path = tmp_path / "mine.py"
+    path.write_text(ONE_CLASS.format(says=says))
+    report = lockstep.verify(f"{path}:wrap", world_size=2, profile="standard", workloads=["llama"])
+    adamw = next(scenario for scenario in report.scenarios if scenario.name == "adamw")
+    assert (adamw.refused == "TypeError: for SGD, not for AdamW") is refused
+    assert (report.verdict == "unknown") is not refused
+
+
 @pytest.mark.parametrize("contract", ["dict(average='sum')", "None or 3"])
 def test_a_contract_of_another_type_is_said_to_be_one(verify, contract):
     report = verify(f"CONTRACT = {contract}", "return naive.wrap(model)")
