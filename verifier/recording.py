@@ -299,10 +299,10 @@ def _collective(store: np.ndarray, event: dict[str, Any], end: dict[str, Any]) -
 
 
 def _contents(store: np.ndarray, blob: list[Any] | None, dtype: str, shape: Sequence[int]) -> Contents | None:
-    """The numbers behind a journal line: ``blob`` is [offset, size in bytes], and "ramps" where it is that; None if it
-    is not all there.
+    """The numbers behind a journal line: ``blob`` is [offset, size in bytes], and "ramps" where it is; None if they
+    are not all there, or of a dtype that numpy lacks (float8).
     """
-    if blob is None or blob[0] + blob[1] > store.size:
+    if blob is None or blob[0] + blob[1] > store.size or not (dtype == "bfloat16" or dtype in np.sctypeDict):
         return None
     raw = store[blob[0] : blob[0] + blob[1]]
     if len(blob) > 2:
@@ -317,4 +317,4 @@ def opened(contents: Contents | None, shape: Sequence[int]) -> np.ndarray | None
     if not isinstance(contents, bytes):
         return contents
     values = unpacked(contents, math.prod(shape))
-    return None if values is None else values.reshape(shape)
+    return values if values is None else values.reshape(shape)

@@ -242,3 +242,41 @@ def test_halves(lockstep, tmp_path, only, body, situation, code, name, right):
     check = next(check for check in report.checks if check.code == code)
     assert check.verdict == ("pass" if right else "fail"), check
     assert report.verdict == ("pass" if right else "fail")
+
+
+READ_EARLY = """
+import torch, torch.distributed as dist
+from torch import nn
+class wrap(nn.Module):  # reads what is of two bytes before it has waited, from the second backward on
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.number = module, 0
+        for tensor in module.state_dict().values():
+            dist.broadcast(tensor, src=0)
+    def forward(self, *inputs):
+        return self.module(*inputs)
+    def sync_gradients(self):
+        self.number += 1
+        for p in self.module.parameters():
+            if p.grad is None:
+                continue
+            work = dist.all_reduce(p.grad, async_op=True)
+            early = p.grad.clone() if self.number > 1 and p.element_size() == 2 and not RIGHT else None
+            work.wait()
+            if early is not None:
+                p.grad.copy_(early)
+            p.grad /= dist.get_world_size()
+"""
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_what_is_no_number_is_told_where_no_bound_is_known(lockstep, tmp_path, only, right):
+    """Where roundings of half precision have led after the first step is not known; that they lead to no NaN is."""
+    path = tmp_path / "mine.py"
+    path.write_text(f"RIGHT = {right}\n{READ_EARLY}")
+    only("mixed_dtypes")
+    report = lockstep.verify(f"{path}:wrap", world_size=2, profile="standard")
+    failed = {check.code: {found.cause for found in check.failures} for check in report.checks if check.failures}
+    assert set(failed) == (set() if right else {"LS201", "LS401"})
+    assert right or "read_before_wait" in failed["LS201"] & failed["LS401"]
+    assert report.verdict == ("pass" if right else "fail")

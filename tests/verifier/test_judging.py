@@ -10,9 +10,10 @@ import pytest
 from verifier.check import Check, Findings
 from verifier.checks.ls101_weight_lockstep import weight_lockstep
 from verifier.checks.ls103_optimizer_state_lockstep import optimizer_state_lockstep
+from verifier.checks.ls503_state_dict_names import _prefix
 from verifier.judge.comparison import bound_float64, compare, odd_ones_out
 from verifier.judge.judging import run_check
-from verifier.marker import POISON
+from verifier.marker import POISON, holds_poison
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.request import Builtin
 from verifier.scenario import Scenario
@@ -102,14 +103,25 @@ def test_odd_ranks_are_named_by_majority_and_ties_say_so(digests, odd, majority)
 
 
 def test_the_observer_and_the_judge_agree_on_the_poison():
-    from verifier.observe import observer
+    import torch
+
+    from verifier.observe import observer, poison
+    from verifier.recording import _contents
 
     assert POISON["float32"][1] == observer.POISON_FLOAT32
     assert POISON["float64"][1] == observer.POISON_FLOAT64
-    for kind, bits in POISON.values():
-        value = np.array([bits], kind).view(f"f{np.dtype(kind).itemsize}")
+    for name in (*POISON, "complex64", "complex128"):
+        tensor = torch.zeros(3, dtype=getattr(torch, name))
+        assert poison.spoil(tensor)
+        raw = np.frombuffer(bytes(tensor.untyped_storage()), np.uint8)
+        assert holds_poison(_contents(raw, [0, raw.size], name, [3])), name
+    for name in ("float32", "float64"):
+        kind, bits = POISON[name]
+        value = np.array([bits], kind).view(name)
         assert np.isnan(value).all()
         assert ((value / 3).view(kind) == bits).all()  # arithmetic keeps the payload
+    for kind in (np.float16, np.float32, np.complex64):
+        assert not holds_poison(np.array([np.nan, 1.0], kind))
 
 
 def test_weights_that_have_parted_may_meet_again():
@@ -163,3 +175,30 @@ def test_what_is_wrong_without_clipping_is_not_explained_by_clipping(lockstep, t
 
     assert "clipped_otherwise" in told("clipping")
     assert told("clipping", "realistic") == {"rescaled", None}
+
+
+def test_a_rank_that_shows_no_weight_is_no_pass_unless_it_holds_a_part():
+    def made(**contract):
+        found = recording(world_size=3)
+        found.ranks += [RankRecording(rank, outcome={"status": "completed"}) for rank in (1, 2)]
+        for rank in found.ranks:
+            rank.notes.update(contract=contract, parameters=[{"name": "w", "dtype": "float32"}])
+        for rank in found.ranks[:2]:
+            rank.tensors["weight", 0, "w"] = Tensor("weight", 0, "w", "float32", (1,), "digest", contents=np.zeros(1))
+        return weight_lockstep.judge(found)
+
+    assert made().blocked == "rank 2 shows no w after step 0"
+    assert made(sharded=True).blocked is None
+
+
+def test_an_infinite_element_does_not_make_all_others_right():
+    expected = np.array([np.inf, 1.0])
+    assert compare(expected, expected, bound_float64(expected)).equal
+    assert not compare(np.array([np.inf, 77.0]), expected, bound_float64(expected)).equal
+
+
+def test_the_prefix_is_the_one_that_fits_most_names():
+    bare = ["scale", "layer.scale", "layer.weight"]
+    for prefix in ("", "module.", "layer."):
+        assert _prefix(sorted(prefix + name for name in bare), bare) == prefix
+    assert _prefix(["flat"], bare) == ""

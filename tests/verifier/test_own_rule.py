@@ -13,7 +13,8 @@ import pytest
 
 from tests.conftest import ROOT
 from verifier.engine import judge
-from verifier.judge.alone import _nearest, off_by
+from verifier.judge.alone import _nearest
+from verifier.judge.distance import off_by, some_rest
 
 HEAD = """
 import torch, torch.distributed as dist
@@ -206,6 +207,20 @@ def test_movement_is_compared_as_a_whole():
     assert off_by(np.full(1000, np.nan), wanted, start) == np.inf
     assert off_by(np.ones(999), wanted, start) == np.inf
     assert off_by(np.full(4, 2.0), np.full(4, 1.0), np.full(4, 1.0)) > 1e6  # moved where nothing should
+
+
+def test_elements_that_were_left_behind_are_seen_in_whatever_company():
+    draw = np.random.default_rng(0)
+    start = draw.normal(size=40_000)
+    wanted = start + draw.normal(size=40_000) / 100
+    observed = wanted.copy()
+    assert not some_rest(observed, wanted, start)
+    tail = np.argsort(np.abs(wanted - start))[-3:]
+    observed[tail] = start[tail]
+    assert off_by(observed, wanted, start) < 0.05
+    assert some_rest(observed, wanted, start)
+    least = np.argsort(np.abs(wanted - start))[:3]
+    assert not some_rest(np.where(np.isin(np.arange(40_000), least), start, wanted), wanted, start)
 
 
 def test_what_lies_between_two_nudges_is_no_mistake_and_what_lies_beyond_them_is():

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from verifier.marker import holds_poison
+from verifier.observe.cargo import Cargo
 from verifier.observe.observer import POISON_FLOAT32
-from verifier.observe.poison import digest, is_spoilt, overlaps, spoil
+from verifier.observe.poison import WHOLE, digest, is_spoilt, overlaps, spoil
 
 
 @pytest.mark.parametrize(
@@ -54,3 +55,25 @@ def test_digests_and_overlaps():
     buffer = torch.zeros(8)
     assert overlaps(buffer[2:4], [buffer])
     assert not overlaps(buffer[:4], [buffer[4:]])
+
+
+def test_one_element_of_an_input_of_megabytes_is_seen():
+    large = torch.zeros(WHOLE // 4)
+    before = digest(large)
+    large[100_000] = 1
+    assert digest(large) != before
+
+
+@pytest.mark.parametrize("brought", [1.0, float("nan")])
+def test_what_a_twin_has_brought_is_no_write(brought):
+    """Two collectives into one tensor, as of tied weights, that bring the same; a NaN is the same as itself."""
+    tensor = torch.zeros(4)
+    cargos = [Cargo([], [tensor], poisoned=True) for _ in range(2)]
+    for cargo in cargos:
+        cargo.spoil()
+        cargo.shadows[0].fill_(brought)
+    assert [cargo.unload() for cargo in cargos] == [None, None]
+    cargo = Cargo([], [tensor], poisoned=True)
+    cargo.spoil()
+    tensor[2] = 5.0
+    assert cargo.unload() == "output"

@@ -75,6 +75,9 @@ def _compare(recording: Recording, step: int, name: str, findings: Findings) -> 
     if len(present) < 2:
         findings.blocked = f"fewer than two ranks recorded their weights after step {step}"
         return []
+    if len(present) < len(tensors) and not contract_of(recording).get("sharded"):
+        absent = next(rank for rank in tensors if rank not in present)
+        findings.blocked = f"rank {absent} shows no {name} after step {step}"
     findings.comparisons += len(present) - 1
     odd, majority = odd_ones_out({rank: t.digest for rank, t in present.items()})
     standard = next(rank for rank in present if rank not in odd)

@@ -54,12 +54,10 @@ def state_dict_names(recording: Recording) -> Findings:
 
 
 def _prefix(saved: list[str], bare: list[str]) -> str:
-    """The common prefix before the bare names: that of the first saved name that ends like a bare one."""
-    for name in saved:
-        for end in bare:
-            if name == end or name.endswith("." + end):
-                return name.removesuffix(end)
-    return ""
+    """The common prefix before the bare names: of all that fit, that of most names; the shortest of those."""
+    found = {name.removesuffix(end) for name in saved for end in bare if name == end or name.endswith("." + end)}
+    kept = set(saved)
+    return max(found, key=lambda prefix: (sum(prefix + end in kept for end in bare), -len(prefix)), default="")
 
 
 def _only_transient(missing: list[str], transient: list[str]) -> bool:

@@ -22,6 +22,7 @@ import numpy as np
 
 from verifier.check import Findings
 from verifier.judge.comparison import compare
+from verifier.judge.distance import LEFT_BEHIND, off_by, some_rest
 from verifier.judge.movement import common_factor, told_by_the_world_size
 from verifier.judge.wrong_updates import moved_unused
 from verifier.recording import RankRecording, Recording
@@ -33,7 +34,6 @@ NUDGES = {"nudged_more": 1.0, "nudged_less": -1.0}  # times one of these, far ab
 NUDGE, NUDGE_SINGLE = 2.0**-40, 2.0**-14  # where the model is in float64, and where it is not
 BOUND = 0.01  # of the norm of a tensor's whole movement so far, by a rule of its own
 BOUND_AS_ASKED = 1e-4  # by torch's SGD or AdamW, in exact arithmetic or float64, or by what is nearly that
-STILL = 1e-12  # of a tensor's norm: what is no movement
 NOT_FINITE = "weights have become NaN or infinite, on one rank as well, and tell nothing"
 NARROW = ("float16", "bfloat16")  # in which small numbers that a rule adds, as an eps, are nothing
 NEVER_MOVES = "never_moves"  # a note that judging makes: an own rule moves no weight in any scenario
@@ -202,19 +202,27 @@ def _compare(
         findings.blocked = f"the weights after step {step} were not recorded on rank {rank.rank}, or not alone"
         return
     observed, wanted, begun = found
+    narrow = any(tensor is not None and tensor.dtype in NARROW for tensor in held)  # in which small steps round to none
     if not np.isfinite(wanted).all() and not np.isfinite(observed).all():
-        if any(tensor is not None and tensor.dtype in NARROW for tensor in held):
+        if narrow:
             findings.not_claimed = f"in half precision {NOT_FINITE}"
         else:
             findings.blocked = NOT_FINITE
         return
     findings.comparisons += 1
-    margin = off_by(observed, wanted, begun) / bound
+    margin = _margin(observed, wanted, begun, bound, narrow=narrow)
     if margin > 1:
-        margin = min(margin, off_by(observed, _nearest(recording, step, name, observed, wanted), begun) / bound)
+        nearest = _nearest(recording, step, name, observed, wanted)
+        margin = min(margin, _margin(observed, nearest, begun, bound, narrow=narrow))
     findings.note_margin(margin)
     if margin > 1:
         findings.failures.append(_failure(recording, alone, rank, step, name, observed, wanted))
+
+
+def _margin(observed: np.ndarray, wanted: np.ndarray, begun: np.ndarray, bound: float, *, narrow: bool) -> float:
+    """By how many times ``bound`` the movement is off; more than 1, too, where single elements were left behind."""
+    margin = off_by(observed, wanted, begun) / bound
+    return max(margin, LEFT_BEHIND) if not narrow and some_rest(observed, wanted, begun) else margin
 
 
 def _nearest(recording: Recording, step: int, name: str, observed: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -240,19 +248,6 @@ def _bound(recording: Recording, alone: RankRecording) -> float:
         if len(found) < 3 or found[0].shape != found[2].shape or off_by(found[1], found[2], found[0]) > BOUND:
             return BOUND
     return BOUND_AS_ASKED
-
-
-def off_by(observed: np.ndarray, wanted: np.ndarray, start: np.ndarray) -> float:
-    """The error's norm over that of the movement. Shapes that differ, and what is not finite, are infinitely wrong."""
-    if not observed.shape == wanted.shape == start.shape:
-        return float("inf")
-    if observed.dtype == wanted.dtype and np.array_equal(observed, wanted, equal_nan=wanted.dtype.kind in "fc"):
-        return 0.0
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        moved = float(np.linalg.norm((wanted - start).ravel()))
-        least = STILL * float(np.linalg.norm(start.ravel()))
-        off = float(np.linalg.norm((observed - wanted).ravel())) / max(moved, least, 1e-300)
-    return off if np.isfinite(off) else float("inf")
 
 
 def _failure(

@@ -31,6 +31,7 @@ from verifier.judge.comparison import (
     bound_float64,
     bound_lossy,
     bound_of_mean,
+    largest_element,
     reciprocal_is_exact,
     widened,
 )
@@ -40,10 +41,9 @@ from verifier.recording import Recording, Tensor
 
 ROUNDINGS = 16  # in the last place of the largest element: what another order of a few hundred additions comes to
 SINGLE_BOUND = 1e-3  # of a tensor's largest element: a few steps of roundings come to 1e-5, mistakes to their own size
-ORDERS = (
-    4  # times what a few other orders came to, where products are rounded to bfloat16, by a layer or by autocast: of
-)
-# the right strategies tried, one that has the rows of all ranks in one batch came to 1.4 times that
+# Times what a few other orders came to, where products are rounded to bfloat16, by a layer or by autocast. The worst of
+# the right strategies tried, which has the rows of all ranks in one batch, came to 1.4 times that.
+ORDERS = 4
 ADDED_TO_NORM = 1e-6  # by torch, before it divides
 NORM_ROUNDINGS = 16  # in the last place of the coarsest dtype: a norm may be taken tensor by tensor in their own
 LOSSY_DRIFT = 0.25  # of the largest element: what a few steps of declared roundings may add up to, generously
@@ -70,9 +70,9 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
             largest = max(_magnitude(recording, step, name).max(initial=0.0), np.abs(reference.values).max(initial=0.0))
             bound = bound_exact(float(largest) * scale, world_size, reference.dtype)
     elif is_wide(recording):
-        bound = bound_float64(values) + added_to_norms(recording, step) * float(np.abs(values).max(initial=0.0))
+        bound = bound_float64(values) + added_to_norms(recording, step) * largest_element(values)
     elif step > 0 and is_single(recording):
-        bound = SINGLE_BOUND * float(np.abs(values).max(initial=0.0))
+        bound = SINGLE_BOUND * largest_element(values)
     else:
         made = _mean_of_ranks(recording, step, name, reference, scale)
         if made is None:
@@ -84,7 +84,7 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
             largest *= 2 * _clipped_by(recording, step, name, values)
         bound = bound + bound_lossy(largest, world_size, lossy)
         if step > 0:  # roundings have moved the weights meanwhile; what a mistake does is larger
-            bound = bound + LOSSY_DRIFT * float(np.abs(values).max(initial=0.0))
+            bound = bound + LOSSY_DRIFT * largest_element(values)
     return Expected(values, bound)
 
 

@@ -62,7 +62,9 @@ class Cargo:
         """Give the caller the results. Returns what was written to in flight: "output", "input" or nothing."""
         written = "input" if any(poison.digest(tensor) != was for tensor, was in self._watched) else None
         # What is there already may have been brought by a twin: tied weights are in a state_dict() twice.
-        if any(_touched(mine, version) and not torch.equal(mine, shadow) for mine, shadow, version in self._spoilt):
+        if any(
+            _touched(mine, version) and not poison.same_bits(mine, shadow) for mine, shadow, version in self._spoilt
+        ):
             written = "output"
         for mine, shadow in zip(self.outputs, self.shadows, strict=True):
             if mine is not shadow:

@@ -170,8 +170,10 @@ class Observer:
     @contextmanager
     def waiting_for(self, label: str) -> Iterator[None]:
         self._board.show("waits for " + label)
-        yield
-        self._board.show("after " + label)
+        try:
+            yield
+        finally:  # a caller may catch what the wait raised, and hang elsewhere
+            self._board.show("after " + label)
 
     def members(self, group: ProcessGroup) -> list[int]:
         """The global ranks of ``group``, in its own order."""
