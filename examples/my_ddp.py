@@ -16,6 +16,10 @@ class MyDDP:
 
     def sync_gradients(self):
         for parameter in self.model.parameters():
+            if not parameter.requires_grad:
+                continue
+            if parameter.grad is None:
+                raise NotImplementedError("a parameter without a gradient: every rank has to use all of them")
             dist.all_reduce(parameter.grad)
             parameter.grad /= dist.get_world_size()
 

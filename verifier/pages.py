@@ -90,7 +90,7 @@ def situations_page() -> str:
     """docs/situations.md: every situation, by the smallest profile that includes it."""
     lines = ["# Situations", "", "Written by `python -m verifier.explain --write docs/situations.md`; do not edit.", ""]
     lines += ["The conditions under which every strategy is tried. A profile includes those of the smaller ones before"]
-    lines += ["it; `thorough` runs each of them with three seeds. A strategy that does not claim what a situation"]
+    lines += ["it; `thorough` runs most of them with three seeds. A strategy that does not claim what a situation"]
     lines += ["*needs* may refuse it with an error."]
     lines += ["", "Each situation has processes of its own. Only `quick`, with the local launcher, has all of its"]
     lines += ["situations in the same processes, one after the other: there a *pass* is believed, and whatever else is"]

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from verifier.report import FORMATS, render
-from verifier.report.build import tells_most
+from verifier.report.build import _tried, tells_most
 from verifier.report.model import RankOutcome, Repeat, Report, ScenarioResult
 from verifier.verdict import DISCLAIMED, UNCLAIMED, CheckResult, Failure
 
@@ -160,3 +160,15 @@ def test_what_differs_in_numbers_alone_is_told_once(report):
     assert "e, f: refused, as it may: no hook at 0x7f12ab" in text
     assert "c: refused, as it may: not in float16" in text
     assert "d: refused, as it may: not in float64" in text, "a number in a word is a part of it"
+
+
+def test_what_nobody_says_on_purpose_is_called_a_crash(report):
+    """It is no failure where nothing is claimed; and whoever reads a pass is told how often it came to that."""
+    said = {"a": "NotImplementedError: one dtype, please", "b": "AttributeError: 'Model' object has no attribute 'x'"}
+    report.scenarios = [
+        report.scenarios[0].model_copy(update={"name": name, "refused": refused}) for name, refused in said.items()
+    ]
+    for text in (render(report, "text"), render(report, "html").lower()):
+        assert "refused, as it may: notimplementederror: one dtype" in text.lower()
+        assert "crashed, where it claims nothing: attributeerror" in text.lower()
+    assert _tried(report) == "0 of 2 scenarios; the others: refused or left out, and in 1 of them it crashed"

@@ -18,7 +18,7 @@ from verifier.judge.diagnosis import CONSEQUENCES, WASTE
 from verifier.naming import describe
 from verifier.recording import Recording
 from verifier.refusal import last_words
-from verifier.report.model import RankOutcome, Repeat, Report, ScenarioResult
+from verifier.report.model import CRASHES, RankOutcome, Repeat, Report, ScenarioResult
 from verifier.request import Request
 from verifier.scenario import Scenario
 from verifier.verdict import CheckResult, Failure, combine
@@ -113,7 +113,9 @@ def _tried(report: Report) -> str:
     total = len(report.scenarios)
     tried = sum(scenario.refused is None and scenario.not_claimed is None for scenario in report.scenarios)
     if tried < total:
-        return f"{tried} of {total} scenarios; the others: refused or left out"
+        crashed = sum((scenario.refused or "").startswith(CRASHES) for scenario in report.scenarios)
+        but = f", and in {crashed} of them it crashed" if crashed else ""
+        return f"{tried} of {total} scenarios; the others: refused or left out{but}"
     return "1 scenario" if total == 1 else f"{total} scenarios"
 
 

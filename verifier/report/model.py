@@ -14,6 +14,9 @@ from verifier.verdict import DISCLAIMED, UNCLAIMED, CheckResult, Failure, Verdic
 
 __all__ = ["CheckResult", "Failure", "RankOutcome", "Repeat", "Report", "ScenarioResult", "Verdict"]
 SCHEMA_VERSION = 1
+CRASHES = tuple(
+    f"{name}Error:" for name in ("Attribute", "Import", "Index", "Key", "ModuleNotFound", "Name", "UnboundLocal")
+)
 
 
 class _Model(BaseModel):
@@ -48,6 +51,11 @@ class ScenarioResult(_Model):
     losses: list[float] = Field(default_factory=list, description="rank 0's own loss, by step")
     evaluation: dict[str, float] = Field(default_factory=dict, description="the workload's figures at the end")
     timeline: list[dict[str, Any]] = Field(default_factory=list, description="collectives, for the plot")
+
+    @property
+    def how_refused(self) -> str:
+        """What nobody says on purpose is called a crash; either way the strategy does not claim the situation."""
+        return "crashed, where it claims nothing" if (self.refused or "").startswith(CRASHES) else "refused, as it may"
 
 
 class Repeat(_Model):

@@ -137,11 +137,12 @@ def _left_out(report: Report) -> list[RenderableType]:
 
 
 def _refused(report: Report) -> list[RenderableType]:
-    told = [(scenario.name, scenario.refused) for scenario in report.scenarios if scenario.refused is not None]
-    return [
-        Text(f"\n{names}: refused, as it may: {message}")
-        for message, names in _folded(told, but_for=r"\b(\d+|0x[0-9a-f]+)\b")
+    told = [
+        (scenario.name, f"{scenario.how_refused}: {scenario.refused}")
+        for scenario in report.scenarios
+        if scenario.refused is not None
     ]
+    return [Text(f"\n{names}: {words}") for words, names in _folded(told, but_for=r"\b(\d+|0x[0-9a-f]+)\b")]
 
 
 def _folded(told: Iterable[tuple[str, str]], *, but_for: str | None = None) -> Iterator[tuple[str, str]]:
