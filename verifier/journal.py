@@ -20,10 +20,10 @@ import xxhash
 from verifier.appending import AppendedFile
 from verifier.errors import OurFault
 from verifier.ramps import packed
+from verifier.raw import bytes_of
 
 _T = torch.Tensor
-_detach, _to, _contiguous, _as_strided, _numel = _T.detach, _T.to, _T.contiguous, _T.as_strided, _T.numel
-_to_dense, _view, _numpy, _view_as_real = _T.to_dense, _T.view, _T.numpy, torch.view_as_real
+_detach, _to, _contiguous, _to_dense, _view_as_real = _T.detach, _T.to, _T.contiguous, _T.to_dense, torch.view_as_real
 
 
 class Journal:
@@ -133,10 +133,7 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
 def _bytes(tensor: torch.Tensor) -> memoryview:
     plain = _to(_detach(tensor), "cpu")
     plain = _contiguous(_to_dense(plain) if plain.is_sparse else plain)
-    if plain.dtype.is_complex:
-        plain = _view_as_real(plain)
-    # Not reshape(-1): one element may lie at any stride and be contiguous, and view(dtype) asks for a stride of 1.
-    return _numpy(_view(_as_strided(plain, (_numel(plain),), (1,)), torch.uint8)).data
+    return bytes_of(_view_as_real(plain) if plain.dtype.is_complex else plain)
 
 
 def dtype_name(tensor: torch.Tensor) -> str:

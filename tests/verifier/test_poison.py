@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from verifier.journal import Journal
 from verifier.marker import holds_poison
 from verifier.observe.cargo import Cargo
 from verifier.observe.observer import POISON_FLOAT32
 from verifier.observe.poison import WHOLE, digest, is_spoilt, overlaps, spoil
+from verifier.raw import bytes_of
 
 
 @pytest.mark.parametrize(
@@ -77,3 +79,23 @@ def test_what_a_twin_has_brought_is_no_write(brought):
     cargo.spoil()
     tensor[2] = 5.0
     assert cargo.unload() == "output"
+
+
+def test_who_frees_memory_by_resizing_can_do_so_after_we_have_looked(tmp_path):
+    weight, sent = torch.ones(8), torch.ones(8)
+    Journal(tmp_path).tensor("weight", -1, "w", weight, keep=True)
+    cargo = Cargo([sent], [torch.zeros(8)], poisoned=True)
+    cargo.spoil()
+    assert cargo.unload() is None
+    for tensor in (weight, sent):
+        tensor.untyped_storage().resize_(0)
+        assert tensor.untyped_storage().nbytes() == 0
+
+
+def test_the_bytes_of_a_tensor_outlive_it():
+    held = bytes_of(torch.full((1000,), 2.0))
+    others = [torch.zeros(1000) for _ in range(50)]
+    assert np.frombuffer(held, np.float32).tolist() == [2.0] * 1000
+    assert len(others) == 50
+    for tensor in (torch.zeros(0), torch.zeros(1), torch.zeros(1, 4)[:, 1], torch.arange(3, dtype=torch.bfloat16)):
+        assert bytes(bytes_of(tensor)) == tensor.flatten().clone().view(torch.uint8).numpy().tobytes()

@@ -6,8 +6,8 @@ observer fills it with a marker meanwhile, and looks whether the marker is still
 Catches: gradients scaled, clipped or zeroed while they are being reduced; results read, or copied, before the wait (the
 marker is then found in a gradient or a weight); a buffer that is filled again too early.
 
-Blind to: reads whose result is thrown away; tensors that hold no marker (of booleans, sparse, or with gaps between their
-elements); of inputs larger than 64 MiB, writes between the places that are looked at.
+Blind to: reads whose result is thrown away; tensors that hold no marker (of booleans, sparse, or with gaps between
+their elements); of inputs larger than 64 MiB, writes between the places that are looked at.
 
 Seen in the wild: microsoft/DeepSpeed#5545, NVIDIA/Megatron-LM#4054 (double buffers used again too early);
 pytorch/pytorch#27806.

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 import torch
 import xxhash
 
+from verifier.raw import bytes_of
+
 # NaNs whose payload says "poison", as arithmetic leaves them: a NaN of ours is told from a NaN of theirs.
 POISON_FLOAT32 = 0x7FC0DEAD
 POISON_FLOAT64 = 0x7FF80000DEADDEAD
@@ -85,9 +87,7 @@ def digest(tensor: torch.Tensor) -> int | None:
     if tensor.is_conj() or tensor.is_neg():  # what is in memory is not what they hold
         return None
     plain = tensor.detach()
-    plain = torch.view_as_real(plain) if plain.is_complex() else plain
-    # Not reshape(-1): a single element may lie at any stride and be contiguous, and view(dtype) asks for a stride of 1.
-    data = plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy().data
+    data = bytes_of(torch.view_as_real(plain) if plain.is_complex() else plain)
     if len(data) <= WHOLE:
         return xxhash.xxh3_64_intdigest(data)
     state = xxhash.xxh3_64()
