@@ -98,4 +98,7 @@ def test_the_bytes_of_a_tensor_outlive_it():
     assert np.frombuffer(held, np.float32).tolist() == [2.0] * 1000
     assert len(others) == 50
     for tensor in (torch.zeros(0), torch.zeros(1), torch.zeros(1, 4)[:, 1], torch.arange(3, dtype=torch.bfloat16)):
-        assert bytes(bytes_of(tensor)) == tensor.flatten().clone().view(torch.uint8).numpy().tobytes()
+        assert (
+            bytes(bytes_of(tensor))
+            == torch.tensor(tensor.tolist(), dtype=tensor.dtype).view(torch.uint8).numpy().tobytes()
+        )
