@@ -27,7 +27,7 @@ _WORLD_SIZE = (
     *("dp_size", "dp_world_size", "num_gpus", "n_gpus"),
 )
 _MODEL = ("model", "module", "net", "network")
-_GROUP = ("process_group", "group", "pg", "dp_group")
+_GROUP = ("process_group", "group", "pg", "dp_group", "dp_pg", "dp_process_group", "data_parallel_group")
 _OF_THE_JOB = (*_RANK, _LOCAL_RANK, *_WORLD_SIZE, *_GROUP)
 _BUCKET_MB = ("bucket_cap_mb", "bucket_size_mb", "bucket_mb")
 

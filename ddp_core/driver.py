@@ -132,13 +132,19 @@ class Driver:
 
     def zero_grad(self, optimizer: torch.optim.Optimizer, *, set_to_none: bool = True) -> None:
         """By the optimizer; or by the model, where that is a stranger's and has no such method. A buffer of gradients
-        that is the wrapper's is cleared beside it, by a ``zero_grad_buffer()`` as Megatron's has it.
+        that is the wrapper's is cleared beside it: by a ``zero_grad_buffer()`` as Megatron's has it, or by a
+        ``zero_grad()`` that its class has put in the place of ``nn.Module``'s.
         """
         for name in ZERO_BUFFERS:
             clear = getattr(self.wrapped, name, None)
             if clear is not None and takes(clear, 0):
                 clear()
-        zero = self.own_zero_grad(optimizer)
+        if isinstance(self.wrapped, nn.Module) and type(self.wrapped).zero_grad is not nn.Module.zero_grad:
+            self._zero(self.wrapped.zero_grad, set_to_none=set_to_none)
+        self._zero(self.own_zero_grad(optimizer), set_to_none=set_to_none)
+
+    @staticmethod
+    def _zero(zero: Callable[..., Any], *, set_to_none: bool) -> None:
         if takes(zero, 0, set_to_none=set_to_none):
             zero(set_to_none=set_to_none)
         else:

@@ -73,10 +73,12 @@ def that_a_loop_may_call(owner: Any) -> list[str]:
 
 
 def what_it_asks_for(method: Callable[..., Any], model: nn.Module, optimizer: Any, name: str | None = None) -> Any:
-    """For the argument ``name`` of ``method``, or its first, by its name: parameters, named or not, the optimizer, or
-    the model (or models, of which there is one).
+    """For the argument ``name`` of ``method``, or its first, by its name: parameters, named or not, or in groups, the
+    optimizer, or the model (or models, of which there is one).
     """
     name = name or next(iter(inspect.signature(method).parameters))
+    if "param" in name and "group" in name:
+        return optimizer.param_groups
     if "param" in name and "named" in name:
         return list(model.named_parameters())
     if "param" in name:

@@ -123,6 +123,9 @@ class Scenario(BaseModel):
     tags_move_weights: bool = Field(False, description="weights are judged, though it is by tags that they moved")
     poison: bool = Field(True, description="a tensor in flight holds NaN until the strategy waits for it")
     delay_ms: float = Field(0.0, ge=0, description="collectives start and finish late by up to this, seeded by rank")
+    slow_backward: bool = Field(
+        False, description="autograd waits behind every hook, for threads of the strategy's own"
+    )
     keep_steps: int = Field(8, ge=0, description="contents are kept of the first steps, digests of all")
     small_buckets: bool = Field(False, description="built-in strategies get a small bucket cap: several buckets")
     small_caps: bool = Field(False, description="and so do others, which take one in MB")

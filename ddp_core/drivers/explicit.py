@@ -19,6 +19,7 @@ from ddp_core.methods import (
     CalledByLoop,
     backward_through,
     first_of,
+    leads_to,
     require,
     says_what_it_asks_for,
     takes,
@@ -26,7 +27,8 @@ from ddp_core.methods import (
 )
 
 NAME = "sync_gradients"
-VERBS = ("sync", "synchronize", "average", "all_reduce", "allreduce", "reduce", "avg", "aggregate")
+VERBS = ("average", "all_reduce", "allreduce", "reduce", "avg", "aggregate", "synchronize", "sync")
+OF_WEIGHTS_TOO = ("synchronize", "sync")  # these may be of weights, at the start, where another verb is of gradients
 NOUNS = ("gradients", "grads", "grad")
 BESIDE_A_BACKWARD = ("synchronize", "all_reduce", "allreduce", "reduce")  # and not sync(), which may be of weights
 OTHER_NAMES = (*map("_".join, product(VERBS, NOUNS)), "allreduce_params")
@@ -62,7 +64,11 @@ class ExplicitDriver(Driver):
 
 def method_of(wrapped: Any) -> str | None:
     verbs = VERBS if not runs(wrapped) else BESIDE_A_BACKWARD if takes(getattr(wrapped, "backward", None), 1) else ()
-    return first_of(wrapped, (NAME, *OTHER_NAMES, *verbs))
+    found = first_of(wrapped, (NAME, *OTHER_NAMES, *verbs))
+    if found is not None and found in verbs and found not in OF_WEIGHTS_TOO:
+        whole = (name for name in OF_WEIGHTS_TOO if name in verbs and takes(getattr(wrapped, name, None), 0))
+        return next((name for name in whole if leads_to(wrapped, name, found)), found)
+    return found
 
 
 def _method_for_one(wrapped: Any) -> str | None:

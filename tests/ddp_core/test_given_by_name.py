@@ -9,7 +9,7 @@ from torch import nn
 from ddp_core.drivers.explicit import ExplicitDriver
 from ddp_core.drivers.finish import FinishDriver
 from ddp_core.drivers.function import FunctionDriver, is_such_a_name
-from ddp_core.methods import NotDrivable
+from ddp_core.methods import NotDrivable, what_it_asks_for
 from ddp_core.recognition import recognise
 
 
@@ -45,6 +45,30 @@ class OfEach(Wrapper):
         raise NotImplementedError
 
 
+class TwoVerbs:
+    """Beside a model; ``sync()`` is of weights."""
+
+    def __init__(self):
+        self.given = []
+
+    def sync(self):
+        self.given.append("weights")
+
+    def allreduce(self):
+        self.given.append("gradients")
+
+
+class OneLeadsToTheOther(TwoVerbs):
+    def sync(self):
+        self.allreduce()
+        self.given.append("and copied back")
+
+
+class ClearsItself(Wrapper):
+    def zero_grad(self, set_to_none=True):
+        self.given.append(set_to_none)
+
+
 def average_grad(world_size, model):
     raise NotImplementedError
 
@@ -74,6 +98,30 @@ def test_one_argument_is_given_by_its_name():
     train(ExplicitDriver(wrapped, wrapped.module), optimizer)
     assert wrapped.given == [list(wrapped.module.parameters())]
     assert recognise(OfEach()).style == "native"
+
+
+def test_of_two_verbs_the_one_of_gradients_is_called_or_what_leads_to_it():
+    for kind, calls in ((TwoVerbs, ["gradients"]), (OneLeadsToTheOther, ["gradients", "and copied back"])):
+        wrapped = kind()
+        assert recognise(wrapped) is ExplicitDriver
+        driver = ExplicitDriver(wrapped, nn.Linear(1, 1))
+        driver.before_step()
+        assert wrapped.given == calls
+
+
+def test_groups_of_parameters_are_the_optimizers():
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+    assert what_it_asks_for(lambda param_groups: None, model, optimizer) is optimizer.param_groups
+
+
+def test_a_zero_grad_of_the_wrappers_own_is_called_beside_the_optimizers():
+    wrapped = ClearsItself()
+    optimizer = torch.optim.SGD(wrapped.module.parameters())
+    wrapped.module.weight.grad = torch.ones(1, 1)
+    recognise(wrapped)(wrapped, wrapped.module).zero_grad(optimizer, set_to_none=False)
+    assert wrapped.given == [False]
+    assert wrapped.module.weight.grad == 0
 
 
 def test_a_function_may_ask_for_the_world_size_first():

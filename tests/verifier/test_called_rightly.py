@@ -51,11 +51,89 @@ def average_gradients(world_size, model):
 """
 
 
+BY_GROUPS = """
+def all_reduce_gradients(param_groups):
+    for group in param_groups:
+        for p in group["params"]:
+            dist.all_reduce(p.grad, op=dist.ReduceOp.SUM)
+            p.grad /= dist.get_world_size()
+"""
+
+SERVED = """
+CONTRACT = Contract(sharded=True, sync_buffers=False)
+class Strategy:  # rank 0 steps as soon as gradients are averaged, and step() hands out what came of it
+    def __init__(self, model):
+        self.model, self.optimizer = model, None
+        for value in model.state_dict().values():
+            dist.broadcast(value, 0)
+    def __call__(self, *inputs, **named):
+        return self.model(*inputs, **named)
+    def backward(self, loss):
+        loss.backward()
+        for p in self.model.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+        if dist.get_rank() == 0:
+            self.optimizer.step()
+    def step(self):
+        for p in self.model.parameters():
+            dist.broadcast(p.data, 0)
+"""
+
+REDUCED_BY_THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+class Strategy(Wrapper):
+    def __init__(self, module):
+        super().__init__(module)
+        self.pool, self.groups = ThreadPoolExecutor(8), {}
+        for p in module.parameters():
+            self.groups[p] = dist.new_group()
+            if RIGHT:
+                p.register_post_accumulate_grad_hook(lambda p: self.start(p, p.grad))
+            else:
+                p.register_hook(lambda gradient, p=p: self.start(p, gradient))
+    def start(self, p, gradient):
+        self.pending.append(self.pool.submit(self.reduce, p, gradient))
+    def reduce(self, p, gradient):
+        mean = gradient / dist.get_world_size()
+        dist.all_reduce(mean, group=self.groups[p])
+        p.grad.copy_(mean)  # which is not there yet, if the backward has not come to it
+    def finish_gradient_synchronization(self):
+        for future in self.pending:
+            future.exception()  # and nobody looks at it
+        self.pending = []
+"""
+
+
+def test_one_rank_that_steps_in_its_backward_leaves_a_dropped_batch_to_nobody(lockstep, tmp_path, only):
+    """Whether weights have moved is agreed on: who went on alone would be told to have other collectives."""
+    only("plain", "dropped_batch")
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + SERVED)
+    report = lockstep.verify(f"{path}:Strategy", world_size=2, profile="standard")
+    report.assert_pass()
+    assert any("no batch can be dropped" in reason for _, reason in report.left_out())
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_what_a_thread_does_before_the_backward_goes_on_is_seen(lockstep, tmp_path, only, right):
+    only("plain", "delayed")
+    path = tmp_path / "mine.py"
+    path.write_text(f"{HEAD}\nRIGHT = {right}\n{REDUCED_BY_THREADS}")
+    report = lockstep.verify(f"{path}:Strategy", world_size=2, profile="standard")
+    if right:
+        return report.assert_pass()
+    found = {failure.scenario for check in report.checks for failure in check.failures if check.code == "LS201"}
+    assert "delayed" in found, report.summary
+    return None
+
+
 @pytest.mark.parametrize(
     ("body", "name", "style"),
     [
         pytest.param(BESIDE_A_BACKWARD, "Strategy", "explicit", id="synchronize_beside_a_backward"),
         pytest.param(BY_THE_OPTIMIZER, "Strategy", "explicit", id="sync_gradients_of_an_optimizer"),
+        pytest.param(BY_GROUPS, "all_reduce_gradients", "function", id="groups_of_parameters"),
         pytest.param(WORLD_SIZE_FIRST, "average_gradients", "function", id="world_size_first"),
     ],
 )

@@ -23,7 +23,7 @@ import numpy as np
 from verifier.check import Findings
 from verifier.judge.comparison import compare
 from verifier.judge.distance import LEFT_BEHIND, off_by, some_rest
-from verifier.judge.movement import common_factor, told_by_the_world_size
+from verifier.judge.movement import common_factor, told, told_by_the_world_size
 from verifier.judge.wrong_updates import moved_unused
 from verifier.recording import RankRecording, Recording
 from verifier.scenario import Scenario
@@ -297,7 +297,7 @@ def _explain(
         of_size = told_by_the_world_size(factor, recording.scenario.world_size)
         return (
             "update_scaled",
-            f"the weights of {name} moved {factor:.3g} times as far in step {step} as {_those(recording)}{of_size}",
+            f"the weights of {name} moved {told(factor)} times as far in step {step} as {_those(recording)}{of_size}",
             "step with the mean over ranks, or the sum that is declared; scale nothing else by the world size",
             0.9 if of_size else 0.6,
         )

@@ -35,6 +35,11 @@ def common_factor(start: np.ndarray | None, after: np.ndarray | None, wanted: np
     return factor if alike and abs(factor - 1) > 1e-3 else None
 
 
+def told(factor: float) -> str:
+    """``factor`` in three digits, or in as many as show that it is not 1."""
+    return next((text for digits in (3, 6, 12) if (text := f"{factor:.{digits}g}") != "1"), f"{factor:.12g}")
+
+
 def is_about(factor: float, number: float) -> bool:
     return abs(factor - number) < 1e-4 * number
 

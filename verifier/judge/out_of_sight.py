@@ -9,6 +9,7 @@ cases nothing is said of gradients if the weights come out right, and LS202 judg
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +21,7 @@ from verifier.judge.comparison import compare
 from verifier.judge.inquiry import local_gradients
 from verifier.judge.updates import compare_weights, not_judged
 from verifier.lines import MASTERS
-from verifier.recording import REDUCTIONS, Recording
+from verifier.recording import REDUCTIONS, Collective, Recording
 from verifier.verdict import Failure
 
 NEAR = 1e-6  # of the largest element: a factor is measured, in the dtype of what it is measured on
@@ -29,6 +30,9 @@ OUT_OF_SIGHT = (
     "come out right, or alike: LS202 judges them"
 )
 
+NO_EVIDENCE, CLIPPED = 0.5, 0.6  # what a sharder's gradients of its own tell of what is wrong
+ELSEWHERE_HINT = "see LS202 and LS301; or weights were not handed out once they were stepped, or in another order"
+CLIP_HINT = "take the norm over all shards: squares are added up over ranks, and the root is drawn once"
 NOWHERE = "the strategy declares sharded=True, and no rank shows a gradient of any parameter: LS202 judges the weights"
 
 
@@ -43,11 +47,38 @@ def compare_gradients(recording: Recording) -> Findings:
         return _without_consequences(recording, found)
     reason = _out_of_sight(recording, found.failures)
     if reason is None:
-        return found
+        return replace(found, failures=[_as_seen(recording, failure) for failure in found.failures])
     seen = found.comparisons - len(found.failures)
     if reason is OUT_OF_SIGHT:
         return Findings(comparisons=seen, not_claimed=reason)
     return Findings(comparisons=seen, blocked=reason)
+
+
+def _as_seen(recording: Recording, failure: Failure) -> Failure:
+    """``failure``; where it is a sharder's gradient of its own, and as much as is trained was reduced, what that says:
+    its ``.grad`` is no evidence, and what is wrong is what came of it.
+    """
+    sharded = contract_of(recording).get("sharded")
+    if (
+        failure.cause != "not_synchronised"
+        or not sharded
+        or not _reduces(recording, {c.phase for c in _first(recording)})
+    ):
+        return failure
+    told = (
+        f"{failure.explanation.partition(':')[0]}; as many numbers as have a gradient were reduced elsewhere, and the "
+    )
+    if recording.scenario.clip_norm is not None:
+        told += "weights did not move by what is left of their mean once it is clipped"
+        return failure.model_copy(
+            update={"cause": "clipped_otherwise", "confidence": CLIPPED, "explanation": told, "hint": CLIP_HINT}
+        )
+    told += "weights came out wrong all the same"
+    return failure.model_copy(update={"confidence": NO_EVIDENCE, "explanation": told, "hint": ELSEWHERE_HINT})
+
+
+def _first(recording: Recording) -> list[Collective]:
+    return [c for rank in recording.ranks for c in rank.collectives if c.step == 0]
 
 
 def whose_weights_are_wrong(recording: Recording, failures: list[Failure]) -> list[Failure]:
@@ -59,7 +90,7 @@ def whose_weights_are_wrong(recording: Recording, failures: list[Failure]) -> li
         return failures
     own = _has_own_rule(recording) and all(_own_gradient(recording, failure) for failure in failures)
     names = {failure.parameter or "" for failure in failures}
-    if own and all(_reductions_inside_the_step(recording)):
+    if own and all(_reductions(recording, {"step"})):
         right = {name for name in names if _same_weights(recording, name, may_rest=False)}
     elif recording.scenario.tagged or not bounds_weights(recording) or not_judged(recording):
         return failures
@@ -146,14 +177,21 @@ def _is_sgd_of_its_own(recording: Recording) -> bool:
 
 
 def _reduces_inside_the_step(recording: Recording) -> bool:
-    """Does every rank reduce, inside the optimizer's first step, at least as many numbers as there are trained ones?"""
-    trained = sum(entry["numel"] for entry in recording.ranks[0].notes.get("parameters", []))
-    return all(reduced >= trained > 0 for reduced in _reductions_inside_the_step(recording))
+    """Does every rank reduce, inside the optimizer's first step, at least as many numbers as have a gradient in it?"""
+    return _reduces(recording, {"step"})
 
 
-def _reductions_inside_the_step(recording: Recording) -> list[int]:
-    """How many numbers each rank has reduced inside the optimizer's first step."""
-    first = [[c for c in r.collectives if c.step == 0 and c.phase == "step"] for r in recording.ranks]
+def _reduces(recording: Recording, phases: Collection[str]) -> bool:
+    """The same in any of ``phases`` of the first step."""
+    used = recording.reference.named("gradient", 0) if recording.reference is not None else {}
+    known = recording.ranks[0].notes.get("parameters", [])
+    trained = sum(entry["numel"] for entry in known if entry["name"] in used or not used)
+    return all(reduced >= trained > 0 for reduced in _reductions(recording, phases))
+
+
+def _reductions(recording: Recording, phases: Collection[str]) -> list[int]:
+    """How many numbers each rank has reduced in ``phases`` of the first step."""
+    first = [[c for c in r.collectives if c.step == 0 and c.phase in phases] for r in recording.ranks]
     return [sum(c.numel for c in issued if c.op in REDUCTIONS) for issued in first]
 
 

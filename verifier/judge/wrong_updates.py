@@ -5,11 +5,13 @@ Special here: patterns are tried from the surest to the vaguest, and what fits n
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from verifier.judge.lost_options import lost_options
 from verifier.judge.misplaced import same_in_another_order
-from verifier.judge.movement import common_factor, is_about, rests, told_by_the_world_size
+from verifier.judge.movement import common_factor, is_about, rests, told, told_by_the_world_size
 from verifier.judge.narrowing import held_in
 from verifier.judge.weight_bounds import narrow_noise
 from verifier.marker import holds_poison
@@ -210,12 +212,20 @@ def _explain_lost(name: str, lost: str) -> tuple[str, str, str, float]:
     )
 
 
+_BY_RATE = "hand the optimizer the learning rate that the loop asks for; scale or clip no gradient inside step()"
+_BY_SIZE = {  # by the power of the world size
+    1: "divide the sum over ranks by their number before the update, or say Contract(average='sum'); and do not scale "
+    "the learning rate",
+    -1: "divide by the number of ranks once: not where gradients are reduced and again where they are used",
+}
+
+
 def _explain_factor(scenario: Scenario, step: int, name: str, factor: float) -> tuple[str, str, str, float]:
     if step == 0 and scenario.optimizer == "sgd" and is_about(factor, 2 + SGD_MOMENTUM):
         return (
             "stepped_twice",
-            f"the weights of {name} moved {factor:.3g} times as far as they should in step {step}, as two steps with a "
-            f"momentum of {SGD_MOMENTUM:g} move them",
+            f"the weights of {name} moved {told(factor)} times as far as they should in step {step}, as two steps with "
+            f"a momentum of {SGD_MOMENTUM:g} move them",
             "step once: in the loop or in the strategy, not in both",
             0.9,
         )
@@ -230,7 +240,7 @@ def _explain_factor(scenario: Scenario, step: int, name: str, factor: float) -> 
     of_size = told_by_the_world_size(factor, scenario.world_size)
     return (
         "update_scaled",
-        f"in step {step} the weights of {name} moved {factor:.3g} times as far as the single process's{of_size}",
-        "hand the optimizer the learning rate that the loop asks for; scale or clip no gradient inside step()",
+        f"in step {step} the weights of {name} moved {told(factor)} times as far as the single process's{of_size}",
+        _BY_SIZE.get(round(math.log(factor, scenario.world_size)) if of_size else 0, _BY_RATE),
         0.9 if of_size else 0.6,
     )

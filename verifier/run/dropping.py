@@ -13,6 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from verifier.journal import landed
 from verifier.run.loading import StrategyError
+from verifier.run.together import any_rank_says
 from verifier.uncompiled import uncompiled
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def try_in_vain(subject: Subject, step: int) -> bool:
 
 
 def drop_batch(subject: Subject, step: int) -> bool:
-    """Take ``step``'s samples once, for nothing. False, and noted: weights have moved meanwhile."""
+    """Take ``step``'s samples once, for nothing. False, and noted: weights have moved meanwhile, on some rank."""
     driver, scenario = subject.driver, subject.scenario
     subject.observer.step = step
     try:
@@ -47,7 +48,8 @@ def drop_batch(subject: Subject, step: int) -> bool:
         driver.backward(loss)
         subject.phase("before_step")
         driver.before_step()
-        if not all(kept.equal(now.detach()) for kept, (_, now) in zip(before, subject.parameters, strict=True)):
+        rested = all(kept.equal(now.detach()) for kept, (_, now) in zip(before, subject.parameters, strict=True))
+        if any_rank_says(subject, f"moved/{step}", own=not rested):
             subject.journal.note("not_claimed", MOVED)
             return False
         for _, parameter in subject.parameters:  # whoever throws a batch away has looked at its gradients

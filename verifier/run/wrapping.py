@@ -23,6 +23,7 @@ from verifier.run import grouping
 from verifier.run.changing import trained
 from verifier.run.loading import LoadedStrategy, StrategyError
 from verifier.run.names import Names
+from verifier.run.slow_backward import slow_down
 from verifier.scenario import Scenario
 from verifier.subgroups import groups, members
 
@@ -70,6 +71,8 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
         driver = drive(wrapped, model, style=scenario.driver, companions=strategy.companions, left_marks=changed)
     except BaseException as error:
         raise StrategyError.of(WRAPPING, _told_when_to_call(error)) from error
+    if scenario.slow_backward:
+        slow_down(model, scenario.delay_ms)
     if handed:
         driver.optimizer_went_in = True
         driver.optimizer_of_wrap = handed[0] if driver.optimizer_of_wrap is None else driver.optimizer_of_wrap

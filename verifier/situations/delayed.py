@@ -1,4 +1,7 @@
-"""Delayed: collectives start late on some ranks and finish late, in another order. All of it is legal."""
+"""Delayed: collectives start late on some ranks and finish late, in another order. All of it is legal.
+
+So is a backward that is slow: behind every hook of the strategy's it waits for what threads of its own may do.
+"""
 
 from __future__ import annotations
 
@@ -7,5 +10,5 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="branches",
-    fields={"tagged": True, "num_steps": 2, "delay_ms": 5.0, "small_buckets": True},
+    fields={"tagged": True, "num_steps": 2, "delay_ms": 5.0, "slow_backward": True, "small_buckets": True},
 )
