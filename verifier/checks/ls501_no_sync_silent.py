@@ -21,7 +21,10 @@ from verifier.recording import RECEIVES, REDUCTIONS, SENDS, Collective, RankReco
 from verifier.scenario import Scenario
 from verifier.verdict import Failure
 
-GATHERS = {"allgather_", "_allgather_base_", "allgather_into_tensor_coalesced_", "allgather_coalesced_", "gather_"}
+GATHERS = {
+    *("allgather_", "_allgather_base_", "allgather_into_tensor_coalesced_", "allgather_coalesced_"),
+    *("gather_", "gather_into_tensor_"),
+}
 EXCHANGES = frozenset({*GATHERS, "alltoall_", "alltoall_base_", *SENDS, *RECEIVES})
 FLOATING = ("float", "bfloat", "complex")
 

@@ -113,6 +113,11 @@ OPERATORS: dict[str, Operator] = {
         reads="input_tensors",
         writes="output_tensors",
     ),
+    "gather_into_tensor_": Operator(
+        f"(Tensor output_tensor, Tensor input_tensor, {_PG}, int root_rank) -> (Tensor, Work)",
+        reads="input_tensor",
+        writes="output_tensor",
+    ),
     "scatter_": Operator(
         f"(Tensor[] output_tensors, Tensor[][] input_tensors, {_PG}, int root_rank) -> (Tensor[], Work)",
         reads="input_tensors",
@@ -125,6 +130,7 @@ OPERATORS: dict[str, Operator] = {
     "recv_any_source_": Operator(f"(Tensor[] tensors, {_PG}, int tag) -> Work", writes="tensors"),
 }
 TAKEN_AS_THEY_LIE = frozenset({"allreduce_", "broadcast_", "reduce_", "scatter_"})  # by gloo
+LATER = frozenset({"gather_into_tensor_"})  # since torch 2.14, and not in gloo: an older one need not have it
 NOT_COLLECTIVES = frozenset({"check_for_nan"})
 
 
@@ -151,14 +157,15 @@ def prepare() -> None:
     if _libraries:
         return
     found = {schema.name.removeprefix("c10d::"): schema for schema in _schemas()}
-    for name, operator in OPERATORS.items():
+    known = {name: operator for name, operator in OPERATORS.items() if name in found or name not in LATER}
+    for name, operator in known.items():
         operator.check(name, str(found[name]).removeprefix(f"c10d::{name}") if name in found else "no such operator")
     _unknown.extend(sorted(found.keys() - OPERATORS.keys() - NOT_COLLECTIVES))
     library = torch.library.Library("c10d", "IMPL")
     _libraries.append(library)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name, operator in OPERATORS.items():
+        for name, operator in known.items():
             library.impl(name, _kernel(name, operator, found[name]), _OURS.name, with_keyset=True)
     _watch_batches()
 
