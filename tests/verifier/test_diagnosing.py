@@ -328,3 +328,13 @@ def test_causes():
     found = diagnose(evidence(poisoned, right))
     assert (found.name, found.confidence) == ("read_before_wait", 1.0)
     assert diagnose(evidence(right * 4, right, num_micro_batches=4)).confidence < 0.9  # K = W: could be either
+
+
+def test_a_gradient_that_is_added_to_after_it_was_reduced_is_told_as_such():
+    generator = np.random.default_rng(0)
+    local = {rank: generator.normal(size=40) for rank in range(3)}
+    mean = sum(local.values()) / 3
+    found = diagnose(evidence(mean + local[1], mean, world_size=3, local=local))
+    assert found.name == "unequal_shares"
+    assert found.explanation.endswith("the mean, and rank 1's own once more, added after the reduction")
+    assert "once more" not in diagnose(evidence(mean + local[2], mean, world_size=3, local=local)).explanation

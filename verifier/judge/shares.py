@@ -81,6 +81,14 @@ def unequal_shares(e: GradientEvidence) -> Cause | None:
     if e.clipped:
         return _clipped_too_early(e, shares)
     told = " + ".join(f"{share:.4g} times rank {rank}'s" for rank, share in zip(sorted(e.local), shares, strict=True))
+    mean_and_own = np.array([1 / e.world_size + (rank == e.rank) for rank in sorted(e.local)])
+    if close(shares, mean_and_own):
+        return Cause(
+            "unequal_shares",
+            0.9,
+            f"every element is {told} gradient: the mean, and rank {e.rank}'s own once more, added after the reduction",
+            "reduce once autograd has added up everything, in a post-accumulate hook or after the backward",
+        )
     return Cause(
         "unequal_shares",
         0.9,
