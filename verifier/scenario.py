@@ -46,6 +46,12 @@ class Scenario(BaseModel):
     num_steps: int = Field(1, ge=1, description="optimizer steps")
     num_micro_batches: int = Field(1, ge=1, description="backwards per step and rank; all but the last in no_sync()")
     samples_per_micro_batch: int = Field(1, ge=1, description="per rank")
+    dtypes: tuple[str, ...] = Field(
+        (), description="of its layers or branches; one alone: of all, or of the one narrow"
+    )
+    column_major: bool = Field(False, description="square weights lie in column-major order")
+    tied: bool = Field(False, description="a weight is used in two places")
+    loud: bool = Field(False, description="gradients whose norm float16 holds, and whose square it does not")
     width: int | None = Field(None, ge=1, description="of the model's layers, where the workload lets it be chosen")
     depth: int | None = Field(None, ge=1, description="how many layers, where the workload lets it be chosen")
     seed: int = 0

@@ -8,5 +8,7 @@ from __future__ import annotations
 from verifier.situation import Situation
 
 SITUATION = Situation(
-    since="standard", workload="layers", fields={"num_steps": 2, "autocast": True, "small_buckets": True}
+    since="standard",
+    workload="layers",
+    fields={"dtypes": ("float32",) * 3, "num_steps": 2, "autocast": True, "small_buckets": True},
 )

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from verifier.situation import Situation
 
-SITUATION = Situation(since="thorough", workload="layers", fields={"small_buckets": True})
+SITUATION = Situation(since="thorough", workload="layers", fields={"dtypes": ("bfloat16",) * 3, "small_buckets": True})

@@ -12,6 +12,7 @@ SITUATION = Situation(
     workload="layers",
     samples_per_micro_batch=2,
     fields={
+        "dtypes": ("float32",) * 3,
         "num_steps": 3,
         "num_micro_batches": 2,
         "whole_steps": (1,),

@@ -14,6 +14,7 @@ SITUATION = Situation(
     workload="layers",
     repeat=False,
     fields={
+        "dtypes": ("float32",) * 3,
         "clip_norm": 0.05,
         "small_buckets": True,
         "needs": ("clipping",),

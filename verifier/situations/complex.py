@@ -7,5 +7,10 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="layers",
-    fields={"num_steps": 2, "small_buckets": True, "needs": ("complex_parameters",)},
+    fields={
+        "dtypes": ("float32", "complex64", "complex128"),
+        "num_steps": 2,
+        "small_buckets": True,
+        "needs": ("complex_parameters",),
+    },
 )

@@ -15,6 +15,7 @@ SITUATION = Situation(
     order=65,
     repeat=False,
     fields={
+        "dtypes": ("float32", "complex64", "complex128"),
         "num_steps": 2,
         "num_micro_batches": 2,
         "small_buckets": True,

@@ -15,6 +15,7 @@ SITUATION = Situation(
     workload="layers",
     repeat=False,
     fields={
+        "dtypes": ("float32", "complex64", "complex128"),
         "same_start": False,
         "judged_by": ("LS001", "LS301"),
         "small_buckets": True,

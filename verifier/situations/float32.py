@@ -11,5 +11,11 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="layers",
-    fields={"num_steps": 3, "weight_decay": 0.25, "small_buckets": True, "parameters_once": True},
+    fields={
+        "dtypes": ("float32",) * 3,
+        "num_steps": 3,
+        "weight_decay": 0.25,
+        "small_buckets": True,
+        "parameters_once": True,
+    },
 )

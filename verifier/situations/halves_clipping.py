@@ -14,6 +14,8 @@ SITUATION = Situation(
     workload="layers",
     repeat=False,
     fields={
+        "dtypes": ("float32", "float16", "float32"),
+        "loud": True,
         "clip_norm": 1.0,
         "small_buckets": True,
         "unscaled": True,

@@ -14,6 +14,8 @@ SITUATION = Situation(
     workload="layers",
     repeat=False,
     fields={
+        "dtypes": ("float32", "float16", "float16", "bfloat16", "bfloat16"),
+        "tied": True,
         "num_steps": 2,
         "drop_before": 1,
         "small_buckets": True,

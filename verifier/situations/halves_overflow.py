@@ -14,6 +14,7 @@ SITUATION = Situation(
     workload="exact",
     repeat=False,
     fields={
+        "dtypes": ("float16",),
         "num_steps": 4,
         "overflow": True,
         "small_buckets": True,

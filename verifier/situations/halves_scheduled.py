@@ -15,6 +15,7 @@ SITUATION = Situation(
     workload="layers",
     repeat=False,
     fields={
+        "dtypes": ("float32", "float16", "bfloat16"),
         "num_steps": 2,
         "groups": True,
         "new_lr_after": (0,),

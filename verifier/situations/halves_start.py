@@ -16,6 +16,7 @@ SITUATION = Situation(
     workload="layers",
     repeat=False,
     fields={
+        "dtypes": ("float32", "float16", "bfloat16"),
         "same_start": False,
         "num_steps": 2,
         "judged_by": ("LS001", "LS101", "LS301"),

@@ -14,6 +14,8 @@ SITUATION = Situation(
     workload="layers",
     repeat=False,
     fields={
+        "dtypes": ("float32", "float16", "bfloat16"),
+        "column_major": True,
         "num_steps": 2,
         "small_buckets": True,
         "needs": ("mixed_dtypes", "strided_parameters"),

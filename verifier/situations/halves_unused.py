@@ -14,6 +14,7 @@ SITUATION = Situation(
     workload="routed",
     repeat=False,
     fields={
+        "dtypes": ("float16", "bfloat16", "float16"),
         "num_steps": 2,
         "keep_steps": 1,
         "small_buckets": True,

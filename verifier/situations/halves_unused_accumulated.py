@@ -15,6 +15,7 @@ SITUATION = Situation(
     order=65,
     repeat=False,
     fields={
+        "dtypes": ("float16", "bfloat16", "float16"),
         "num_steps": 2,
         "keep_steps": 1,
         "num_micro_batches": 2,

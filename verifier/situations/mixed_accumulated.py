@@ -11,5 +11,10 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="layers",
-    fields={"num_micro_batches": 2, "small_buckets": True, "needs": ("mixed_dtypes", "accumulation")},
+    fields={
+        "dtypes": ("float32", "float64", "bfloat16", "float16"),
+        "num_micro_batches": 2,
+        "small_buckets": True,
+        "needs": ("mixed_dtypes", "accumulation"),
+    },
 )

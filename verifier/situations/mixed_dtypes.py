@@ -10,5 +10,11 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="layers",
-    fields={"num_steps": 2, "width": 46, "small_buckets": True, "needs": ("mixed_dtypes",)},
+    fields={
+        "dtypes": ("float32", "float64", "bfloat16", "float16"),
+        "num_steps": 2,
+        "width": 46,
+        "small_buckets": True,
+        "needs": ("mixed_dtypes",),
+    },
 )

@@ -13,6 +13,7 @@ SITUATION = Situation(
     workload="reentrant",
     samples_per_micro_batch=2,
     fields={
+        "tied": True,
         "num_steps": 2,
         "small_buckets": True,
         "needs": ("reentrant_checkpointing", "float64"),

@@ -15,6 +15,7 @@ SITUATION = Situation(
     standard_where="anything of an optimizer, or no text to read",
     workload="layers",
     fields={
+        "dtypes": ("float32", "float64", "float32"),
         "num_steps": 4,
         "resume_after": 1,
         "built_first": True,

@@ -14,6 +14,7 @@ SITUATION = Situation(
     workload="layers",
     repeat=False,
     fields={
+        "dtypes": ("float32", "complex64", "complex128"),
         "subgroups": True,
         "small_buckets": True,
         "needs": ("subgroups", "complex_parameters"),

@@ -14,6 +14,7 @@ SITUATION = Situation(
     workload="layers",
     repeat=False,
     fields={
+        "dtypes": ("float32", "float16", "bfloat16"),
         "subgroups": True,
         "small_buckets": True,
         "needs": ("subgroups", "mixed_dtypes"),

@@ -11,5 +11,11 @@ from verifier.situation import Situation
 SITUATION = Situation(
     since="standard",
     workload="routed",
-    fields={"num_steps": 2, "keep_steps": 1, "small_buckets": True, "needs": ("unused_parameters",)},
+    fields={
+        "dtypes": ("float32",),
+        "num_steps": 2,
+        "keep_steps": 1,
+        "small_buckets": True,
+        "needs": ("unused_parameters",),
+    },
 )

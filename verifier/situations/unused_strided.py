@@ -14,6 +14,7 @@ SITUATION = Situation(
     workload="routed",
     repeat=False,
     fields={
+        "column_major": True,
         "num_steps": 2,
         "small_buckets": True,
         "needs": ("unused_parameters", "strided_parameters", "float64"),

@@ -61,9 +61,9 @@ class Exact(Workload):
     def model(self, rank: int | None) -> nn.Module:
         model = ExactModel(right_first=not self.scenario.same_registration and rank is not None and rank % 2 == 1)
         model = model.to(self.dtype)
-        if self.scenario.situation == "halves_overflow":
-            model.left.half()  # one of the largest: where the infinity is
-            model.narrow = torch.float16
+        for name in self.scenario.dtypes:
+            model.narrow = getattr(torch, name)
+            model.left.to(model.narrow)  # one of the largest: where an infinity is put
         return model
 
     @property

@@ -1,8 +1,7 @@
-"""Layers: a small MLP in the dtypes that the scenario's situation is about: one dtype, several, or complex.
+"""Layers: a small MLP in the scenario's dtypes, a layer for each: of one dtype, of several, or complex.
 
-Which one is in the situation's name, because a scenario is told apart by nothing else here. In narrow dtypes the
-expectation is the mean of the ranks' own gradients, and the bound that of rounding in each parameter's own dtype
-(``judge/comparison.py``); in float64 it is the single process.
+In narrow dtypes the expectation is the mean of the ranks' own gradients, and the bound that of rounding in each
+parameter's own dtype (``judge/comparison.py``); in float64 it is the single process.
 """
 
 from __future__ import annotations
@@ -15,26 +14,6 @@ from torch import nn
 from verifier.lines import AUTOCAST
 from verifier.workload import Workload, column_major, saw
 
-DTYPES = {
-    "float32": (torch.float32,) * 3,
-    "changing_batches": (torch.float32,) * 3,
-    "autocast": (torch.float32,) * 3,
-    "bfloat16": (torch.bfloat16,) * 3,
-    "mixed_dtypes": (torch.float32, torch.float64, torch.bfloat16, torch.float16),
-    "mixed_accumulated": (torch.float32, torch.float64, torch.bfloat16, torch.float16),
-    "restart_dtypes": (torch.float32, torch.float64, torch.float32),
-    "halves_start": (torch.float32, torch.float16, torch.bfloat16),
-    "halves_scheduled": (torch.float32, torch.float16, torch.bfloat16),
-    "halves_dropped": (torch.float32, torch.float16, torch.float16, torch.bfloat16, torch.bfloat16),
-    "halves_strided": (torch.float32, torch.float16, torch.bfloat16),
-    "subgroup_dtypes": (torch.float32, torch.float16, torch.bfloat16),
-    "subgroup_complex": (torch.float32, torch.complex64, torch.complex128),
-    "clipping_float32": (torch.float32,) * 3,
-    "halves_clipping": (torch.float32, torch.float16, torch.float32),
-    "complex_start": (torch.float32, torch.complex64, torch.complex128),
-    "complex": (torch.float32, torch.complex64, torch.complex128),
-    "complex_accumulated": (torch.float32, torch.complex64, torch.complex128),
-}
 LOUD = 2.0**14  # norms of some thousand: float16 holds those, and not their squares
 
 
@@ -62,10 +41,10 @@ class LayersWorkload(Workload):
     rows_may_turn = True
 
     def model(self, rank: int | None) -> nn.Module:
-        situation = self.scenario.situation
-        tied = situation == "halves_dropped"
-        model = Layers(DTYPES[situation], self.width, says_autocast=self.scenario.autocast, tied=tied)
-        if situation == "halves_strided":
+        scenario = self.scenario
+        dtypes = tuple(getattr(torch, name) for name in scenario.dtypes)
+        model = Layers(dtypes, self.width, says_autocast=scenario.autocast, tied=scenario.tied)
+        if scenario.column_major:
             for layer in model.layers:
                 assert isinstance(layer, nn.Linear)
                 layer.weight = column_major(layer.weight)
@@ -81,7 +60,7 @@ class LayersWorkload(Workload):
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         loss = (output.to(torch.float64) - target).square().mean()
-        return loss * LOUD if self.scenario.situation == "halves_clipping" else loss
+        return loss * LOUD if self.scenario.loud else loss
 
 
 WORKLOAD = LayersWorkload

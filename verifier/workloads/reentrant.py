@@ -2,7 +2,7 @@
 
 Backward runs a whole backward of its own inside for each block, and the very first hook fires in there: what is queued
 for the end of the backward then runs at the end of the innermost one. The embedding alone is outside.
-In ``reentrant_tied`` it is the head's weight, too, whose gradient then arrives in two parts.
+Where the scenario says ``tied`` it is the head's weight, too, whose gradient then arrives in two parts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ReentrantLlama(Llama):
 
 class Reentrant(LlamaWorkload):
     def model(self, rank: int | None) -> nn.Module:
-        return ReentrantLlama(tied=self.scenario.situation == "reentrant_tied").double()
+        return ReentrantLlama(tied=self.scenario.tied).double()
 
 
 WORKLOAD = Reentrant

@@ -22,7 +22,7 @@ from torch import nn
 
 from verifier.workload import Workload, column_major
 
-HALVES = (torch.float16, torch.bfloat16, torch.float16)  # of branches, in the situations that are about them
+NUM_BRANCHES = 3
 
 
 class RoutedModel(nn.Module):
@@ -30,7 +30,7 @@ class RoutedModel(nn.Module):
         super().__init__()
         self.first = nn.Parameter(torch.empty(6))
         self.inlet = nn.Linear(6, 6)
-        self.branches = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+        self.branches = nn.ModuleList(nn.Linear(6, 6) for _ in range(NUM_BRANCHES))
         self.gated = nn.Linear(6, 6)
         self.never = nn.Linear(6, 6)
         self.outlet = nn.Linear(6, 3)
@@ -53,18 +53,18 @@ class RoutedModel(nn.Module):
 class Routed(Workload):
     @property
     def exact(self) -> bool:  # type: ignore[override]  # float16 does not hold what a factor that is rounded comes to
-        return not self._has_halves and self.scenario.situation != "unused_later"  # in which rates become small
+        return not self._has_halves and not self.scenario.new_lr_after  # steps by small rates round
 
     @property
     def _has_halves(self) -> bool:
-        return self.scenario.situation in ("halves_unused", "halves_unused_accumulated")
+        return len(self.scenario.dtypes) == NUM_BRANCHES
 
     def model(self, rank: int | None) -> nn.Module:
         model = RoutedModel().to(self.dtype)
         if self._has_halves:
-            for branch, dtype in zip(model.branches, HALVES, strict=True):
-                branch.to(dtype)
-        if self.scenario.situation == "unused_strided":
+            for branch, dtype in zip(model.branches, self.scenario.dtypes, strict=True):
+                branch.to(getattr(torch, dtype))
+        if self.scenario.column_major:
             for branch in model.branches:
                 assert isinstance(branch, nn.Linear)
                 branch.weight = column_major(branch.weight)
@@ -72,7 +72,7 @@ class Routed(Workload):
 
     @property
     def dtype(self) -> torch.dtype:
-        return torch.float32 if self.scenario.situation == "unused_float32" else torch.float64
+        return torch.float32 if self.scenario.dtypes == ("float32",) else torch.float64
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step
