@@ -61,7 +61,7 @@ def _is_ramp(values: np.ndarray, step: float) -> bool:
             ramp = np.arange(start, start + len(part)) * step
             ramp += values[0]
         if start == 0:
-            ramp[0] = values[0]  # -0.0 and NaN stay what they are
+            ramp[0] = values[0]  # keeps -0.0 and NaN
         if not np.array_equal(ramp.view(np.int64), part):
             return False
     return True

@@ -143,7 +143,7 @@ class RankRecording:
     notes: dict[str, Any] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
     step_ended: dict[int, float] = field(default_factory=dict)  # seconds of the host's clock, by step
-    outcome: dict[str, Any] | None = None  # None: the rank never came to its end
+    outcome: dict[str, Any] | None = None  # None: the rank never reported one
 
     @property
     def completed(self) -> bool:
@@ -307,7 +307,7 @@ def _contents(store: np.ndarray, blob: list[Any] | None, dtype: str, shape: Sequ
     raw = store[blob[0] : blob[0] + blob[1]]
     if len(blob) > 2:
         return raw.tobytes()
-    if dtype == "bfloat16":  # numpy has none: its bits are the upper half of a float32
+    if dtype == "bfloat16":  # numpy lacks it: its bits are the upper half of a float32
         return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape)
     return raw.view(np.dtype(dtype)).reshape(shape)
 

@@ -12,7 +12,7 @@ from verifier.judge.evidence import Cause
 from verifier.recording import Recording
 from verifier.verdict import Failure
 
-SURE = 0.95  # a state may differ for a reason of its own
+SURE = 0.95  # optimizer state may differ for another reason
 
 
 def told_by_state(recording: Recording, failures: list[Failure]) -> list[Failure]:

@@ -141,7 +141,7 @@ def _said(node: ast.AST) -> dict[str, ast.expr]:
 
 
 def _assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
-    """What is assigned in ``body``, by the name of the variable or attribute."""
+    """The values assigned in ``body``, by the name of the variable or attribute."""
     found: dict[str, ast.expr] = {}
     for node in body:
         if isinstance(node, ast.Assign):

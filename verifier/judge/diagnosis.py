@@ -89,7 +89,7 @@ def _not_finite(e: GradientEvidence) -> Cause | None:
 
 
 def _rounded(e: GradientEvidence) -> Cause | None:
-    """The cause if the error is no more than rounding to a narrower dtype on the wire."""
+    """The cause if the error is no more than rounding to a narrower dtype on the wire, and so no other compression."""
     if len(e.local) < e.world_size or e.clipped or (dtype := rounded_to(e.observed, e.expected, e.local)) is None:
         return None
     return rounded(dtype)

@@ -205,7 +205,7 @@ def _failure(
         explanation = f"{where} of {name}, or what its weight was stepped by, is that of ranks {other}"
         hint = "take owners from the group (get_rank(group), get_world_size(group)), and hand it to every collective"
     elif recording.scenario.clip_norm is not None and _along(held, due):
-        cause, confidence = "clipped_otherwise", 0.8  # another gradient that is wrong makes another norm, too
+        cause, confidence = "clipped_otherwise", 0.8  # another wrong gradient changes the norm as well
         explanation = f"{where} of {name} is clipped by another norm than that of the group's gradients"
         hint = "the norm of replicated gradients needs no collective; that of parts is added up over the group alone"
     else:

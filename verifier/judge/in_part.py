@@ -27,7 +27,7 @@ def in_part(e: GradientEvidence) -> Cause | None:
     right = _near(e.observed, e.expected, e)
     for divisor, told in ((1, "own gradient"), (e.world_size, f"own gradient divided by {e.world_size}")):
         own = _near(e.observed, mine / divisor, e) & ~right
-        if (right & (e.expected != 0)).any() and own.any() and (right | own).all():  # zeros are right by themselves
+        if (right & (e.expected != 0)).any() and own.any() and (right | own).all():  # zeros match anyway
             return Cause(
                 "reduced_in_part",
                 0.9 if own.sum() >= SURE_FROM else 0.6,

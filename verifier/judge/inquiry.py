@@ -142,7 +142,7 @@ def _contents(recording: Recording, rank: int, step: int, name: str, difference:
     if not recording.scenario.tagged:
         return None
     shape = next(e["shape"] for e in recording.ranks[rank].notes["parameters"] if e["name"] == name)
-    if len(difference.index) != len(shape):  # what was found has another shape
+    if len(difference.index) != len(shape):  # the observed gradient has another shape
         return None
     element = int(np.ravel_multi_index(difference.index, shape)) if shape else 0
     return partners(recording, rank, step, name, element)

@@ -10,7 +10,7 @@ import numpy as np
 
 from verifier.judge.evidence import Cause, GradientEvidence, is_one_row
 
-FEWEST_ELEMENTS = 16  # more than elsewhere: any few numbers are multiples of something
+FEWEST_ELEMENTS = 16  # more than in other patterns: any few numbers are multiples of something
 MOST_LEVELS = 127  # on either side of zero, for each rank in the sum
 FEW_LEVELS = 3  # so few that exact arithmetic does not give them by itself
 MANY_MORE = 4  # times as many sizes in the right gradient as in the observed one
@@ -23,7 +23,7 @@ def on_a_grid(e: GradientEvidence) -> Cause | None:
     """
     if e.observed.dtype.kind != "f" or e.observed.size < FEWEST_ELEMENTS or not np.isfinite(e.observed).all():
         return None
-    if is_one_row(e.observed) or not ((e.observed > 0).any() and (e.observed < 0).any()):  # one number is no sign
+    if is_one_row(e.observed) or not ((e.observed > 0).any() and (e.observed < 0).any()):  # signs need both
         return None
     seen = _multiples(e) or _few_sizes(e)
     if seen is None:

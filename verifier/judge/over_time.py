@@ -90,7 +90,7 @@ def unequal_micro_batches(e: GradientEvidence) -> Cause | None:
         return None
     if not (lengths > 0).all() or not np.isfinite(lengths).all():
         return None
-    if np.linalg.cond(columns / lengths) > CONDITION:  # one is a multiple of the other: tags, or one sample
+    if np.linalg.cond(columns / lengths) > CONDITION:  # nearly multiples of each other: tags, or one sample
         return None
     counts = np.linalg.lstsq(columns / lengths, e.observed.reshape(-1).astype(np.float64))[0] / lengths
     if np.abs(counts - 1).max() < NEARLY_ONCE or not close(e.observed, (columns @ counts).reshape(e.observed.shape)):

@@ -22,7 +22,7 @@ from verifier.recording import RankRecording, Recording
 from verifier.spikes import LATER, ON_ALL, spiked_first
 from verifier.verdict import Failure
 
-LONGEST_DELAY = 2  # steps: gradients may be applied a step late, and rightly
+LONGEST_DELAY = 2  # steps: a correct strategy may apply gradients a step late
 SPIKED = {"inf": "infinite", "nan": "no number (NaN)"}  # words for a scenario's spike
 
 

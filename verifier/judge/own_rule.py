@@ -74,8 +74,8 @@ def _differs_at_once(recording: Recording) -> bool:
 
 
 def _forgets(recording: Recording) -> bool:
-    """Return whether every rank's first step is SGD's or AdamW's with a wrong decay (none, or one for all parameters)
-    or another group's rate, and not the step that was asked for.
+    """Return whether every rank's first step is SGD's or AdamW's with a decay that is left out or applied to all, or
+    with another group's rate, and not the step that was asked for.
     """
     scenario = recording.scenario
     rates = [scenario.lr, scenario.lr * SLOWER] if scenario.groups else [scenario.lr]

@@ -14,7 +14,7 @@ from verifier.judge.lanes import Lane, lanes
 from verifier.recording import REDUCTIONS, Collective, Recording
 from verifier.tags import Segment, TagBook
 
-FEW_PARTS = 1000  # of a payload; a longer list is read again rather than kept
+FEW_PARTS = 1000  # of a payload; a longer list is decoded again instead of cached
 
 
 def tag_book(recording: Recording) -> TagBook | None:

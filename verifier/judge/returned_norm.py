@@ -12,8 +12,8 @@ from verifier.lines import NORM
 from verifier.recording import Recording
 from verifier.verdict import Failure
 
-NEAR = 1e-5  # relative; torch sums squares in the dtype of the gradients, and others add 1e-6
-NEAR_IN_HALVES = 16 * UNIT_ROUNDOFF["bfloat16"]  # where some are of half precision
+NEAR = 1e-5  # relative; torch sums squares in the dtype of the gradients, and other implementations add 1e-6
+NEAR_IN_HALVES = 16 * UNIT_ROUNDOFF["bfloat16"]  # if some gradients are in half precision
 
 
 def wrong_norms(recording: Recording) -> list[Failure]:

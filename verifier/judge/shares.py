@@ -29,7 +29,7 @@ def rescaled(e: GradientEvidence) -> Cause | None:
     if e.clipped:
         return Cause(
             "clipped_otherwise",
-            0.8,  # another parameter's wrong gradient makes another norm, too
+            0.8,  # another parameter's wrong gradient changes the norm as well
             f"every element is {factor:.6g} times what clipping leaves of the right gradient: it was clipped by "
             f"another norm than that of the whole gradient, {_what_norm(e.world_size, factor)}",
             "take the norm once over what is whole: squares are added up over the parts that ranks own alone (a "
@@ -98,7 +98,7 @@ def _clipped_too_early(e: GradientEvidence, shares: np.ndarray) -> Cause | None:
     told = " + ".join(f"{share:.4g} times rank {rank}'s" for rank, share in counted)
     return Cause(
         "clipped_before_reduction",
-        0.8,  # where nothing is clipped, ranks may count differently as well
+        0.8,  # ranks may count differently without clipping as well
         f"every element is {told} gradient, where all should be made smaller alike: each rank clips its own gradient, "
         "and the mean of what is left is not the clipped mean",
         "clip after the reduction, in clip_grad_norm_() or in the loop: all ranks then have one norm",

@@ -1,4 +1,4 @@
-"""Whether a training run that was saved and resumed is wrong without the restart as well: then that is not the cause.
+"""Whether a saved and resumed training run is wrong without the restart as well: then the restart is not the cause.
 
 Special here: a control experiment, where the run has one: the same scenario without the restart, with other numbers.
 Otherwise a mistake that begins in a later step would be attributed to the restart before it. Pure.

@@ -33,7 +33,7 @@ def weight_bound(recording: Recording, step: int, name: str, expected: Tensor) -
         moved = _moved(recording, step, name, expected.values)
         return SINGLE_BOUND * moved + 4 * (step + 1) * roundoff * largest  # four roundings of the update per step
     if is_narrow(recording):
-        stored = 4 * (step + 1) * UNIT_ROUNDOFF[expected.dtype] * np.abs(expected.values)  # two numbers further on
+        stored = 4 * (step + 1) * UNIT_ROUNDOFF[expected.dtype] * np.abs(expected.values)  # two ulps a step
         return np.asarray(stored + NARROW_BOUND * _moved(recording, step, name, expected.values) + 1e-12)
     if scenario.clip_norm is not None and scenario.optimizer == "sgd":
         longer = added_to_norms(recording, step) * _moved(recording, step, name, expected.values)
