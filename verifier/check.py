@@ -1,7 +1,7 @@
 """What a check is: a pure function of one recording, with a stable code, found by its file.
 
-Special here: a check counts its comparisons, and says so when it could not compare. What follows from that is decided
-in ``judging``. This module imports next to nothing, because ``import verifier`` imports it.
+Special here: a check counts its comparisons, and reports when it could not compare. ``judging`` derives the verdict
+from that. This module imports next to nothing, because ``import verifier`` imports it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Findings:
-    """What a check found in one recording. ``blocked`` says why something could not be compared."""
+    """What a check found in one recording. ``blocked`` is the reason why something could not be compared."""
 
     comparisons: int = 0
     failures: list[Failure] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Findings:
     not_claimed: str | None = None
 
     def note_margin(self, margin: float) -> None:
-        """``margin`` may be infinite: something is wrong where nothing may be."""
+        """Keep the largest margin. It may be infinite: an error where the bound is 0."""
         self.margin = margin if self.margin is None else max(self.margin, margin)
 
 
@@ -41,10 +41,10 @@ class Check:
     judge: Callable[[Recording], Findings]
     claim: str  # the module's docstring: Claim, Catches, Blind to, Seen in the wild, Remedy
     when: Callable[[Scenario], bool] | None = None
-    always: bool = False  # reads every scenario, also those that name others as their judges
+    always: bool = False  # reads every scenario, even one that names other checks as its judges
 
     def wants(self, scenario: Scenario) -> bool:
-        """Is ``scenario`` meant for this check, and can the check tell anything from it?"""
+        """Return whether ``scenario`` is meant for this check, and the check can conclude anything from it."""
         meant = self.always or scenario.judged_by is None or self.code in scenario.judged_by
         return meant and (self.when is None or self.when(scenario))
 
@@ -59,7 +59,8 @@ def check(*, when: Callable[[Scenario], bool] | None = None, always: bool = Fals
 def check(judge: Judge | None = None, *, when: Callable[[Scenario], bool] | None = None, always: bool = False) -> Any:
     """Make the function of a file ``lsNNN_name.py`` into the check LSNNN. Code and name come from the file.
 
-    ``when`` says which scenarios it reads; without it, all that do not name their judges; ``always``: those, too.
+    ``when`` selects the scenarios that the check reads. By default a scenario that names other checks as its judges is
+    skipped; with ``always`` it is read as well.
     """
 
     def make(judge: Judge) -> Check:

@@ -1,9 +1,9 @@
-"""Ramps: large tensors whose elements go up by equal steps, kept as where each run begins and how it rises.
+"""Ramps: large tensors whose elements rise by equal steps, stored as the start and the step of each run.
 
-Special here: tagged gradients are exactly that (``tags``), and what travels, is summed and averaged of them, too. The
-situation ``large`` would leave a gigabyte of them on eight ranks, and leaves some kilobytes. What is kept is what was
-there, to the bit: it is put together again before it is believed, and anything else is kept as it is. Pure functions
-on numpy, float64 alone: no other dtype holds the tags of a large model.
+Special here: tagged gradients are such tensors (``tags``), and so are their payloads, sums and averages. The situation
+``large`` would record a gigabyte of them on eight ranks, and records some kilobytes. The stored form is exact to the
+bit: it is unpacked and compared before it is used, and any other tensor is stored as it is. Pure functions on numpy,
+for float64 alone: no other dtype holds the tags of a large model.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from functools import lru_cache
 
 import numpy as np
 
-LEAST_BYTES = 2**16  # below, there is nothing to be gained
-MOST_NUMEL = 2**25  # a recording that asks for more is none of ours
-ELEMENTS_PER_RAMP = 64  # with shorter ones it is no ramp, but numbers
+LEAST_BYTES = 2**16  # smaller tensors gain nothing
+MOST_NUMEL = 2**25  # a recording that asks for more was not written by the verifier
+ELEMENTS_PER_RAMP = 64  # on average, at least: with shorter runs the numbers are stored as they are
 BLOCK = 2**14  # elements
 
 
 def packed(data: memoryview) -> bytes | None:
-    """``data`` (float64 elements) as ramps: of each its first element, step and length. None: it is none."""
+    """``data`` (float64 elements) as ramps, each its first element, step and length; None if it is not made of them."""
     if not LEAST_BYTES <= len(data) <= 8 * MOST_NUMEL or len(data) % 8:
         return None
     values = np.frombuffer(data, np.float64)
     begins = _begins(values)
     if begins is None:
         return None
-    if begins[-1] == len(values) - 2:  # two elements: their difference may be rounded
+    if begins[-1] == len(values) - 2:  # a last ramp of two elements, whose difference may be rounded
         begins = np.append(begins, len(values) - 1)
     lengths, steps = np.diff(begins, append=len(values)), np.zeros(len(begins))
     longer = begins[lengths > 1]
@@ -37,9 +37,9 @@ def packed(data: memoryview) -> bytes | None:
 
 
 def _begins(values: np.ndarray) -> np.ndarray | None:
-    """Where ramps begin; None if there are too many. The last element before a jump is a ramp of its own.
+    """The places where ramps begin; None if there are too many. The last element before a jump is a ramp of its own.
 
-    A block at a time: what fits into a core's cache is looked at in a quarter of the time.
+    It works in blocks that fit into a core's cache, which takes a quarter of the time.
     """
     begins, num = [np.zeros(1, np.int64)], 0
     for start in range(0, len(values) - 2, BLOCK):
@@ -53,7 +53,7 @@ def _begins(values: np.ndarray) -> np.ndarray | None:
 
 
 def _is_ramp(values: np.ndarray, step: float) -> bool:
-    """Would ``unpacked`` give these bits?"""
+    """Return whether ``unpacked`` would give exactly these bits."""
     bits = values.view(np.int64)
     for start in range(0, len(values), BLOCK):
         part = bits[start : start + BLOCK]
@@ -61,15 +61,15 @@ def _is_ramp(values: np.ndarray, step: float) -> bool:
             ramp = np.arange(start, start + len(part)) * step
             ramp += values[0]
         if start == 0:
-            ramp[0] = values[0]  # -0.0 and NaN stay what they are
+            ramp[0] = values[0]  # keeps -0.0 and NaN
         if not np.array_equal(ramp.view(np.int64), part):
             return False
     return True
 
 
-@lru_cache(maxsize=2)  # the same one is asked for several times in a row
+@lru_cache(maxsize=2)  # the same tensor is often unpacked several times in a row
 def unpacked(ramps: bytes, numel: int) -> np.ndarray | None:
-    """The ``numel`` elements that ``packed`` was given, float64, read-only; None if these are not ramps of so many."""
+    """The ``numel`` float64 elements that ``packed`` was given, read-only; None if ``ramps`` does not hold so many."""
     if len(ramps) % 24 or numel > MOST_NUMEL:
         return None
     starts, steps, lengths = np.frombuffer(ramps, np.float64).reshape(-1, 3).T

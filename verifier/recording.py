@@ -1,15 +1,15 @@
 """A recording: what one scenario's ranks did, as plain data on disk, and how to read it back.
 
-A rank writes two files: ``journal.jsonl``, one event a line, each line written *before* the thing it tells of
-is tried, so that a rank that dies leaves everything up to its last act; and ``blobs.bin``, the bytes of tensors,
-which journal lines point into. Reading needs numpy and no torch: what eight GPUs recorded is judged on a laptop.
+A rank writes two files. ``journal.jsonl`` has one event per line, and each line is written *before* its action is
+tried, so that a rank that dies leaves everything up to its last action. ``blobs.bin`` has the bytes of tensors, to
+which journal lines point. Reading needs numpy and no torch: a recording of eight GPUs can be judged on a laptop.
 
     scenario.json
     launch.json                      how each process ended, with the stacks of those that hung
     subject/rank0/journal.jsonl      ... one folder per rank
     reference/rank0/journal.jsonl    the single process on the large batch
-    alone/                           the strategy on one rank, where its update rule is its own: a recording by itself
-    nudged_more/, nudged_less/       the same where that differs: with a little added to gradients, and taken off
+    alone/                           the strategy on one rank, if its update rule is its own: a recording by itself
+    nudged_more/, nudged_less/       the same, if weights differ from it: a little added to gradients, or subtracted
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ REDUCTIONS = frozenset(
     {"allreduce_", "allreduce_coalesced_", "reduce_"}
     | {"reduce_scatter_", "_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_"}
 )
-EARLIER = "earlier_gradient"  # before step(), where the optimizer inside began with another one
-Contents = np.ndarray | bytes  # numbers, or what they are as ramps
+EARLIER = "earlier_gradient"  # the gradient before step(), if the optimizer inside began with another one
+Contents = np.ndarray | bytes  # numbers, or their packed ramps
 CHANGED = "This rank's recording was written to, or cut, by something other than the verifier: nothing follows from it."
 SENDS, RECEIVES = frozenset({"send"}), frozenset({"recv_", "recv_any_source_"})
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """What was written down of one tensor: always its digest (xxh3_128 of its bytes), its contents if kept."""
+    """What was recorded of one tensor: always its digest (xxh3_128 of its bytes), its contents if kept."""
 
     what: str  # weight, gradient, local_gradient, buffer
     step: int  # -1: before the first step
@@ -55,12 +55,12 @@ class Tensor:
 
     @property
     def values(self) -> np.ndarray | None:
-        """Numbers as float64-compatible numpy, shape as above; None: not kept."""
+        """The contents as float64-compatible numpy, in ``shape``; None if they were not kept."""
         return opened(self.contents, self.shape)
 
     @property
     def bits(self) -> tuple[str, str, tuple[int, ...]]:
-        """Equal where contents are: what was found of one replica is then true of the other."""
+        """A key that is equal where contents are: a finding for one replica then holds for the other."""
         return (self.digest, self.dtype, self.shape)
 
 
@@ -68,8 +68,8 @@ class Tensor:
 class Collective:
     """One collective, or send or receive, as a rank issued it. All ranks are global ones.
 
-    Times are seconds of one clock shared by the ranks of a host. Sizes are of what this rank brings, or of what it gets
-    where it brings nothing. Fields with a default are absent from older recordings.
+    Times are seconds of one clock shared by the ranks of a host. Sizes are of this rank's input, or of its output if it
+    has no input. Fields with a default are absent from older recordings.
     """
 
     seq: int  # the rank's own count, from 0
@@ -83,25 +83,25 @@ class Collective:
     reduce_op: str | None
     root: int | None
     issued: float
-    landed: float | None  # None: never waited for, or not by the end
+    landed: float | None  # None: never waited for, or not before the end
     written_in_flight: bool  # a tensor was written to between issue and wait
     contents: Contents | None
     ranks: tuple[int, ...] | None = None  # the group's members, in its own order
     shapes: tuple[tuple[int, ...], ...] = ()  # of the first tensors
     dense: bool = True  # all tensors are contiguous, none is sparse
-    peer: int | None = None  # whom it is sent to or received from; of a receive from anyone: who it was
+    peer: int | None = None  # the rank that it is sent to or received from; for a receive from anyone, the sender
     tag: int | None = None
     sends: tuple[int, ...] | None = None  # elements for each member, where members may bring different amounts
     receives: tuple[int, ...] | None = None
-    micro: int | None = None  # which micro-batch; None: outside of them
+    micro: int | None = None  # the number of the micro-batch; None: outside of micro-batches
     no_sync: bool = False
-    how: str | None = None  # waited, polled, future; failed: with an error; refused: not taken by the backend
+    how: str | None = None  # waited, polled, future; failed: with an error; refused: by the backend
     wait_began: float | None = None
-    written: str | None = None  # what was written to in flight: input, output
+    written: str | None = None  # the tensor that was written to in flight: input, output
 
     @property
     def payload(self) -> np.ndarray | None:
-        """What this rank brought, flat; None: not kept."""
+        """This rank's input, flat; None if it was not kept."""
         return opened(self.contents, (self.numel,))
 
     @property
@@ -110,7 +110,7 @@ class Collective:
 
     @property
     def is_a_figure(self) -> bool:
-        """One number: a loss, a norm, a count. Hardly ever a gradient, whose mistakes show where it is used, too."""
+        """Whether it is one number: a loss, a norm, a count; rarely a gradient, whose errors show where it is used."""
         return self.numel == 1
 
     @property
@@ -119,7 +119,7 @@ class Collective:
 
     @property
     def signature(self) -> tuple[str, str, int | None, str | None, int | None]:
-        """What must be equal on all ranks of a group."""
+        """The properties that must be equal on all ranks of a group."""
         return (self.op, self.dtype, self.numel if self.sends is None else None, self.reduce_op, self.root)
 
     def describe(self) -> str:
@@ -143,7 +143,7 @@ class RankRecording:
     notes: dict[str, Any] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
     step_ended: dict[int, float] = field(default_factory=dict)  # seconds of the host's clock, by step
-    outcome: dict[str, Any] | None = None  # None: the rank never came to its end
+    outcome: dict[str, Any] | None = None  # None: the rank never reported one
 
     @property
     def completed(self) -> bool:
@@ -153,7 +153,7 @@ class RankRecording:
         return self.tensors.get((what, step, name))
 
     def place_in_step(self, collective: Collective) -> int:
-        """How many collectives of its step this rank has issued before it."""
+        """How many collectives this rank issued before ``collective`` in the same step."""
         return sum(c.step == collective.step and c.seq < collective.seq for c in self.collectives)
 
     def named(self, what: str, step: int) -> dict[str, Tensor]:
@@ -161,7 +161,7 @@ class RankRecording:
 
 
 class _Launch(BaseModel, extra="allow"):
-    """What is read of ``launch.json``: how each process ended."""
+    """The fields that are read from ``launch.json``: how each process ended."""
 
     members: list[dict[str, Any]] = []
     seconds: float = 0.0
@@ -175,12 +175,12 @@ class Recording:
     ranks: list[RankRecording]
     reference: RankRecording | None
     launch: dict[str, Any]
-    alone: Recording | None = None  # one rank by itself that took everybody's samples
-    nudged: Sequence[Recording] = ()  # and the same with a little added to its gradients, and taken off
+    alone: Recording | None = None  # the strategy on one rank, with all ranks' samples
+    nudged: Sequence[Recording] = ()  # the same with a little added to its gradients, and with it subtracted
 
     @classmethod
     def load(cls, folder: Path) -> Recording:
-        """Read a scenario's folder. What a rank did not write is simply absent.
+        """Read a scenario's folder. Anything that a rank did not write is absent.
 
         Raises FileNotFoundError if ``folder`` holds no scenario.
         """
@@ -201,12 +201,12 @@ class Recording:
 
     @cached_property
     def refused(self) -> str | None:
-        """What the strategy said when it refused this scenario, as it may; None: it did not refuse."""
+        """The strategy's message if it refused this scenario, as it may; None if it did not refuse."""
         return refusal(self)
 
     @cached_property
     def not_claimed(self) -> str | None:
-        """Why the strategy was not put through this scenario, or not to its end; None: it was."""
+        """Why the strategy did not run this scenario, or not to its end; None if it did."""
         return self.ranks[0].notes.get("not_claimed")
 
     @cached_property
@@ -219,7 +219,7 @@ class Recording:
 
     @cached_property
     def frozen_names(self) -> list[str]:
-        """Parameters of the bare model that nobody may train."""
+        """Parameters of the bare model that no rank may train."""
         frozen: list[str] = self.reference.notes.get("frozen", []) if self.reference else []
         return frozen
 
@@ -231,7 +231,7 @@ def _read_rank(folder: Path, rank: int) -> RankRecording:
         return found
     store = np.empty(0, np.uint8)
     if blobs.is_file() and blobs.stat().st_size:
-        store = np.asarray(np.memmap(blobs, np.uint8, mode="r"))  # no more of it in memory than is looked at
+        store = np.asarray(np.memmap(blobs, np.uint8, mode="r"))  # only the parts that are read come into memory
     written = lines.of(journal)
     ended = lines.outcome_in(written)
     if ended is not None and not lines.intact(written, store.data, ended.get("seals", {})):
@@ -279,7 +279,7 @@ def _read_events(found: RankRecording, store: np.ndarray, events: list[dict[str,
 
 
 def _collective(store: np.ndarray, event: dict[str, Any], end: dict[str, Any]) -> Collective:
-    """One collective from the line of its issue and that of its landing (empty: it never landed)."""
+    """One collective from the journal lines of its issue and its landing (``end`` is empty if it never landed)."""
     contents = _contents(store, event.pop("blob"), event["dtype"], [event["numel"]])
     for name in ("ranks", "sends", "receives"):
         event[name] = None if event.get(name) is None else tuple(event[name])
@@ -299,21 +299,21 @@ def _collective(store: np.ndarray, event: dict[str, Any], end: dict[str, Any]) -
 
 
 def _contents(store: np.ndarray, blob: list[Any] | None, dtype: str, shape: Sequence[int]) -> Contents | None:
-    """The numbers behind a journal line: ``blob`` is [offset, size in bytes], and "ramps" where it is; None if they
-    are not all there, or of a dtype that numpy lacks (float8).
+    """The contents behind a journal line: ``blob`` is [offset, size in bytes], with a third entry "ramps" for ramps;
+    None if they are incomplete, or of a dtype that numpy lacks (float8).
     """
     if blob is None or blob[0] + blob[1] > store.size or not (dtype == "bfloat16" or dtype in np.sctypeDict):
         return None
     raw = store[blob[0] : blob[0] + blob[1]]
     if len(blob) > 2:
         return raw.tobytes()
-    if dtype == "bfloat16":  # numpy has none: its bits are the upper half of a float32
+    if dtype == "bfloat16":  # numpy lacks it: its bits are the upper half of a float32
         return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape)
     return raw.view(np.dtype(dtype)).reshape(shape)
 
 
 def opened(contents: Contents | None, shape: Sequence[int]) -> np.ndarray | None:
-    """The numbers in ``contents``. Ramps are laid out each time: together they may be more than fits into memory."""
+    """The numbers in ``contents``. Ramps are unpacked on each call: all of them together may not fit into memory."""
     if not isinstance(contents, bytes):
         return contents
     values = unpacked(contents, math.prod(shape))

@@ -1,16 +1,16 @@
-"""Tagged gradients: every gradient element is its own name, so a payload can be read like a packing list.
+"""Tagged gradients: every gradient element encodes its own name, so a payload can be read like a packing list.
 
-Each trainable element gets a code, consecutive over the model in registration order and inside one octave
-[B, 2B). On rank r of W its gradient is replaced by ``code * W * factor(r)``, for large models times a power of two
-that keeps it within reach of float16, which is nothing to exact numbers. Then
+Each trainable element gets a code, consecutive over the model in registration order and inside one octave [B, 2B).
+On rank r of W its gradient is replaced by ``code * W * factor(r)``. For large models this is multiplied by a power of
+two that keeps it in the range of float16 and is exact. Then
 
-* the mean over ranks is ``code * sum(factors)``, exactly, whatever order the sum was taken in and whether the
-  division by W came before or after it;
-* a payload divided by ``W * factor(r)`` (or by ``factor(r)``, if it was divided by W first) gives whole codes;
-  no other scale does, because codes of one octave cannot be double or half of one another.
+* the mean over ranks is exactly ``code * sum(factors)``, in any order of summation, whether the division by W came
+  before or after the sum;
+* a payload divided by ``W * factor(r)`` (or by ``factor(r)``, if it was divided by W first) gives whole codes. No
+  other scale does, because codes of one octave cannot be double or half of one another.
 
 Special here: factors differ between ranks, because equal gradients on all ranks hide nearly every mistake.
-Pure functions on numpy: used where gradients are made and again where recordings are judged.
+Pure functions on numpy, used both where gradients are made and where recordings are judged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 BLOCK = 2**14  # elements
 MOST_SEGMENTS = 100_000
-LARGEST_BASE = 256.0  # where codes of larger models begin: what is declared as float16 must not overflow by our doing
+LARGEST_BASE = 256.0  # where codes of larger models begin: tags must not overflow a declared float16 wire
 
 
 def factor(rank: int) -> int:
@@ -43,9 +43,9 @@ class Segment:
 
 
 def first_clash(mine: list[Segment], theirs: list[Segment]) -> tuple[Segment, Segment] | None:
-    """The first two segments that lie on the same offsets and are not the same elements.
+    """The first two segments that overlap in their offsets and hold different elements; None if there are none.
 
-    Both lists are in order of offset: what ends first is left behind, so that long lists take no longer than they are.
+    Both lists are in order of offset. The segment that ends first is passed, so the time is linear in their length.
     """
     here_at = there_at = 0
     while here_at < len(mine) and there_at < len(theirs):
@@ -59,7 +59,7 @@ def first_clash(mine: list[Segment], theirs: list[Segment]) -> tuple[Segment, Se
 
 
 class TagBook:
-    """The codes of a model's parameters, given as (name, number of elements) in registration order."""
+    """The codes of a model's parameters, which are given as (name, number of elements) in registration order."""
 
     def __init__(self, sizes: Sequence[tuple[str, int]], world_size: int) -> None:
         self.world_size = world_size
@@ -76,7 +76,7 @@ class TagBook:
         return np.arange(self.starts[place], self.ends[place], dtype=np.int64) + self.base
 
     def gradient(self, name: str, rank: int) -> np.ndarray:
-        """What rank ``rank`` finds as the gradient of ``name``, flat, float64."""
+        """The tagged gradient of ``name`` on rank ``rank``, flat, float64."""
         return self.codes(name) * (self.unit * self.world_size * factor(rank))
 
     def mean(self, name: str) -> np.ndarray:
@@ -84,14 +84,14 @@ class TagBook:
         return self.codes(name) * (self.unit * sum(factor(r) for r in range(self.world_size)))
 
     def decode(self, payload: np.ndarray, rank: int) -> list[Segment] | None:
-        """Which elements ``payload`` holds, or None if it holds something else, or them in more than 100,000 pieces.
+        """The elements that ``payload`` holds; None if it holds something else, or more than 100,000 pieces.
 
-        Zeros are left out: a parameter that this rank did not use, or padding.
+        Zeros are left out: they are padding, or a parameter that this rank did not use.
         """
         return self._decode(payload, (self.unit * self.world_size * factor(rank), self.unit * factor(rank)))
 
     def decode_mean(self, gradient: np.ndarray) -> list[Segment] | None:
-        """Whose means ``gradient`` holds, element by element in row-major order; None if it holds something else."""
+        """The elements whose means ``gradient`` holds, in row-major order; None if it holds something else."""
         return self._decode(gradient, (self.unit * sum(factor(r) for r in range(self.world_size)),))
 
     def _decode(self, payload: np.ndarray, scales: Sequence[float]) -> list[Segment] | None:
@@ -101,7 +101,7 @@ class TagBook:
             return None
         one = float(flat[np.argmax(present)])
         for scale in scales:
-            if not self.base <= one / scale < self.base + self.num_codes:  # another scale: true of no element, then
+            if not self.base <= one / scale < self.base + self.num_codes:  # one element rules out this scale for all
                 continue
             codes = flat.astype(np.float64)
             codes /= scale
@@ -110,9 +110,9 @@ class TagBook:
         return None
 
     def _segments(self, codes: np.ndarray, present: np.ndarray) -> list[Segment] | None:
-        """Cut ``codes`` (from 0) into runs that are consecutive, non-zero and of one parameter; None: they are none.
+        """Cut ``codes`` (from 0) into consecutive non-zero runs of one parameter each; None if they are no codes.
 
-        Where a run begins with a whole number and goes up by one all of it is whole: only its ends are looked at.
+        A run that begins with a whole number and rises by one is whole throughout, so only its ends are checked.
         """
         edges = _edges(codes)
         begins, ends = np.concatenate(([0], edges)), np.concatenate((edges, [len(codes)]))
@@ -141,10 +141,10 @@ class TagBook:
 
 
 def _edges(codes: np.ndarray) -> np.ndarray:
-    """Where a code is not the one before and 1. A block at a time: what fits into a core's cache takes a third."""
+    """The places where a code is not the one before plus 1. Blocks that fit into a core's cache take a third."""
     edges = [np.empty(0, np.int64)]
     for start in range(0, len(codes) - 1, BLOCK):
-        with np.errstate(invalid="ignore"):  # infinity less infinity is no step of 1, and that is all it has to be
+        with np.errstate(invalid="ignore"):  # infinity minus infinity is NaN, which is rightly no step of 1
             steps = np.diff(codes[start : start + BLOCK + 1])
         edges.append(np.flatnonzero(steps != 1) + (start + 1))
     return np.concatenate(edges)

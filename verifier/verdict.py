@@ -1,7 +1,7 @@
-"""Verdicts: what a check concluded, where, and why. Plain data that everything downstream only reads.
+"""Verdicts: what a check concluded, where, and why. Plain data that all later stages only read.
 
-Special here is one rule, in ``combine``: *fail* beats *unknown* beats *pass*, and nothing at all is *unknown*.
-An incomplete run can fail; it cannot pass.
+Special here: one rule, in ``combine``: *fail* beats *unknown* beats *pass*, and no verdict at all is *unknown*.
+An incomplete run can fail, but it cannot pass.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Failure(BaseModel):
 
 
 NOT_TRIED = "no scenario that was run tests this"
-UNCLAIMED = "the strategy does not claim "  # and what it does not: reports add up those that begin alike
+UNCLAIMED = "the strategy does not claim "  # what it does not claim follows: reports group reasons by this prefix
 DISCLAIMED = "the strategy disclaims "
 
 
@@ -54,20 +54,20 @@ class CheckResult(BaseModel):
 
     @property
     def elsewhere(self) -> list[str]:
-        """The scenarios in which it failed, but for those of ``failures``."""
+        """The scenarios in which it failed that are not among ``failures``."""
         told = {failure.scenario for failure in self.failures}
         return [name for name in self.failed_in if name not in told]
 
     @property
     def shown(self) -> str:
-        """The verdict in a table: a person wants to know whether the strategy's contract or the profile left it out."""
+        """The verdict for a table, with *unknown* split by whether the contract or the profile left the check out."""
         if self.claimed:
             return self.verdict
         return "not tried" if self.why == NOT_TRIED else "not claimed"
 
 
 def combine(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict of the whole from those of its parts."""
+    """Combine the verdicts of the parts into the verdict of the whole."""
     seen = set(verdicts)
     if "fail" in seen:
         return "fail"

@@ -1,5 +1,5 @@
-"""Reads recordings and says what is wrong: what checks share, from an expectation to a cause.
+"""Judges recordings: the code that checks share, from the expected values to the cause of a failure.
 
-Special here: pure functions of recordings, without torch and without processes, so that a run is judged again anywhere,
-in a fraction of the time that it took. ``judging.py`` runs the checks, which are in ``verifier/checks/``.
+Special here: pure functions of recordings, without torch and without processes, so that a run can be judged again
+anywhere, in a fraction of the time it took. ``judging.py`` runs the checks, which are in ``verifier/checks/``.
 """

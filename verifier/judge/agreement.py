@@ -1,4 +1,4 @@
-"""Do all ranks hold the same bytes of something? What several lockstep checks share. Pure functions on recordings."""
+"""Whether all ranks hold the same bytes of something, for several lockstep checks. Pure functions on recordings."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def compare_across_ranks(
     spread: bool = False,
     only: Callable[[str], bool] = lambda name: True,
 ) -> Findings:
-    """Compare the digests of every tensor recorded as ``what`` in ``step``; the odd ranks are named by majority.
+    """Compare the digests of every tensor recorded as ``what`` in ``step``; ranks that differ from the majority fail.
 
-    ``explain(rank, standard, name)`` says it in words. Nothing recorded on any rank that came to its end: not claimed.
-    ``spread``: a rank may do without a tensor that others have; only those that have it are compared. ``only``: names.
+    ``explain(rank, standard, name)`` words the failure. If all ranks completed and none recorded one: not claimed.
+    ``spread``: a rank may lack a tensor that others have; only ranks that have it are compared. ``only`` filters names.
     """
     findings = Findings()
     if recording.scenario.world_size == 1:
@@ -64,7 +64,7 @@ def compare_across_ranks(
 
 
 def told_early(failures: list[Failure], tensors: Iterable[Tensor]) -> list[Failure]:
-    """``failures``; if one of ``tensors`` holds the marker of a tensor in flight, that is why."""
+    """``failures``, as ``read_before_wait`` if one of ``tensors`` holds the marker of a tensor in flight."""
     if not any(tensor.values is not None and holds_poison(tensor.values) for tensor in tensors):
         return failures
     hint = "call work.wait() before anybody reads what the collective works on"
@@ -74,7 +74,7 @@ def told_early(failures: list[Failure], tensors: Iterable[Tensor]) -> list[Failu
 
 
 def _say_why(findings: Findings, recording: Recording, what: str, step: int, any_held: bool, spread: bool) -> None:
-    """Why nothing was compared."""
+    """Note in ``findings`` why nothing was compared."""
     if not any_held and recording.complete:
         findings.not_claimed = f"there is no {what} to compare"
     elif not any_held:
@@ -86,7 +86,7 @@ def _say_why(findings: Findings, recording: Recording, what: str, step: int, any
 def _digests(
     recording: Recording, held: dict[int, dict[str, Tensor]], name: str, *, without_absent: bool
 ) -> dict[int, str]:
-    """By rank; a rank that came to its end without this tensor counts as another value, or not at all."""
+    """Digests by rank. A rank that completed without this tensor has the digest "absent", or is left out."""
     digests = {rank: tensors[name].digest for rank, tensors in held.items() if name in tensors}
     if without_absent:
         return digests

@@ -1,8 +1,8 @@
-"""Gradients were left to each rank, and weights made alike after the step: then that is the mistake, and has a name.
+"""Names the mistake of stepping by local gradients and making weights equal after the step (``weights_made_alike``).
 
-Special here: the optimizer's state gives it away. Who steps by gradients that are reduced out of sight has the same
-momentum everywhere, or has it on the owner alone; who steps by a rank's own has another on each rank, and still the
-same weights. Pure functions on recordings.
+Special here: the optimizer's state tells two strategies apart. If gradients are reduced out of sight, momentum is the
+same on all ranks, or only the owner has it. If each rank steps by its local gradient, momentum differs between ranks
+though weights are equal. Pure functions on recordings.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from verifier.judge.evidence import Cause
 from verifier.recording import Recording
 from verifier.verdict import Failure
 
-SURE = 0.95  # a state may differ for a reason of its own
+SURE = 0.95  # optimizer state may differ for another reason
 
 
 def told_by_state(recording: Recording, failures: list[Failure]) -> list[Failure]:
-    """``failures``, where "not synchronised" is told as ``weights_made_alike`` if weights and states say so."""
+    """``failures``, with ``weights_made_alike`` in place of ``not_synchronised`` where weights and states show it."""
     return [_told(failure) if _made_alike(recording, failure) else failure for failure in failures]
 
 
 def _made_alike(recording: Recording, failure: Failure) -> bool:
-    """Did all ranks come from what ``failure`` found to the same weights, and not to the same state behind them?"""
+    """Return whether, after the gradient in ``failure``, all ranks have equal weights and unequal optimizer state."""
     name, step, last = failure.parameter, failure.step, recording.scenario.num_steps - 1
     if failure.cause != "not_synchronised" or failure.confidence < 1.0 or name is None or step is None:
         return False
@@ -33,7 +33,7 @@ def _made_alike(recording: Recording, failure: Failure) -> bool:
 
 
 def _digests(recording: Recording, what: str, step: int, name: str) -> set[str]:
-    """What the ranks hold; empty where one of them does not have it."""
+    """The distinct digests that ranks hold; empty if a rank lacks the tensor."""
     tensors = [rank.tensor(what, step, name) for rank in recording.ranks]
     found = {tensor.digest for tensor in tensors if tensor is not None}
     return set() if None in tensors else found

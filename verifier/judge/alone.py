@@ -1,17 +1,17 @@
-"""The strategy by itself on one rank, with everybody's samples: what one process has by an update rule of its own.
+"""The strategy on one rank, with all ranks' samples: the standard for weights under an update rule of its own.
 
-Also where gradients are summed over W ranks, as declared: the loss is then multiplied by W, and if the optimizer is the
-one asked for, plain torch beside that rank is the standard.
+It is also the standard where gradients are declared to be summed over W ranks. The loss is then multiplied by W, and if
+the optimizer is the one asked for, plain torch beside that rank is the standard.
 
-Special here: the bound. Gradients are held to the single process's elsewhere, strictly. What a stranger's rule makes of
-roundings is not known (Muon turns directions without a gradient into ones of full size, a sign flips), so here a whole
-tensor's movement is compared, in its norm: honest rules agree to a thousandth and better, and a parameter that nobody
-steps, a factor, or a matrix that was taken in slices, is off by its own size. A rule whose first step is within a
-hundredth of the one asked for makes no more of roundings than that does, and is held more strictly.
+Special here: the bound. Gradients are compared strictly elsewhere. How an unknown rule amplifies rounding is not known
+(Muon scales directions without a gradient to full size, a sign flips), so the norm of a whole tensor's movement is
+compared. Correct rules agree to a thousandth and better. A parameter that no rank steps, a wrong factor, or a matrix
+updated in slices is off by its own size. A rule whose first step is within a hundredth of the one asked for amplifies
+rounding no more than that one, and has a stricter bound.
 
-Where that is exceeded, what the rule makes of roundings is measured: one rank trains twice more, with a little added to
-all gradients, and with as much taken off. An element that comes to nothing but roundings, or a momentum that cancels,
-whose sign is taken, goes one way in the one and the other way in the other; what lies between them is no mistake.
+If the bound is exceeded, the rule's sensitivity to rounding is measured: one rank trains twice more, once with a small
+amount added to all gradients and once with it subtracted. An element that is only rounding, or a momentum that cancels
+before its sign is taken, goes opposite ways in the two runs. Weights between the two are not a mistake.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from verifier.scenario import Scenario
 from verifier.verdict import Failure
 
 FOLDER = "alone"  # below the scenario's own
-NUDGES = {"nudged_more": 1.0, "nudged_less": -1.0}  # times one of these, far above roundings, far below a mistake:
+NUDGES = {"nudged_more": 1.0, "nudged_less": -1.0}  # times one of these, far above rounding, far below a mistake:
 NUDGE, NUDGE_SINGLE = 2.0**-40, 2.0**-14  # where the model is in float64, and where it is not
-BOUND = 0.01  # of the norm of a tensor's whole movement so far, by a rule of its own
-BOUND_AS_ASKED = 1e-4  # by torch's SGD or AdamW, in exact arithmetic or float64, or by what is nearly that
+BOUND = 0.01  # of the norm of a tensor's whole movement so far, under the strategy's own rule
+BOUND_AS_ASKED = 1e-4  # under torch's SGD or AdamW, in exact arithmetic or float64, or under a rule close to those
 NOT_FINITE = "weights have become NaN or infinite, on one rank as well, and tell nothing"
-NARROW = ("float16", "bfloat16")  # in which small numbers that a rule adds, as an eps, are nothing
-NEVER_MOVES = "never_moves"  # a note that judging makes: an own rule moves no weight in any scenario
+NARROW = ("float16", "bfloat16")  # dtypes in which small numbers that a rule adds, such as an eps, round to 0
+NEVER_MOVES = "never_moves"  # a note that judging makes: the strategy's own rule moves no weight in any scenario
 LONGEST_REST = 2  # steps of a warm-up that starts at a rate of 0
 NOT_FINITE_HERE = "weights have become NaN or infinite by a rule that is the strategy's own: this tells nothing"
 AT_REST_HERE = "no weight moved in {num_steps} steps: the optimizer may hold other tensors"
@@ -45,10 +45,10 @@ AT_REST = "no weight moved in {num_steps} steps, on one rank either: the optimiz
 
 
 def scenario_alone(scenario: Scenario, *, summed: bool) -> Scenario:
-    """One rank, undisturbed, with the samples of all ranks of ``scenario``; its gradient is their sum, or mean.
+    """The scenario of one undisturbed rank that takes all ranks' samples; its gradient is their sum, or mean.
 
-    It is resumed as they are: what a rule of the strategy's own does not save is lost on one rank, too, and no question
-    of replicas.
+    It is resumed where ``scenario`` is: state that the strategy's own rule does not save is lost on one rank as well,
+    and is not a fault of replication.
     """
     changed = {"world_size": 1, "alone_for": scenario.world_size, "delay_ms": 0.0, "own_interpreters": False}
     times = scenario.world_size if summed else 1
@@ -56,7 +56,7 @@ def scenario_alone(scenario: Scenario, *, summed: bool) -> Scenario:
 
 
 def scenarios_nudged(scenario: Scenario) -> dict[str, Scenario]:
-    """As ``scenario_alone`` of an own rule, by the folder below the scenario's own."""
+    """``scenario_alone`` with nudged gradients, by the folder below the scenario's own."""
     alone, size = scenario_alone(scenario, summed=False), NUDGE if "float64" in scenario.needs else NUDGE_SINGLE
     return {folder: alone.model_copy(update={"nudge": sign * size}) for folder, sign in NUDGES.items()}
 
@@ -66,9 +66,9 @@ def has_own_rule(recording: Recording) -> bool:
 
 
 def standard(recording: Recording) -> RankRecording | None:
-    """What weights are held to: the one rank's, or, where the optimizer is the one asked for, plain torch's beside it.
+    """The recording that weights are compared with: the one rank's, or plain torch's if the optimizer is as asked for.
 
-    None: there is none, or it did not come to its end.
+    None if there is none, or if it did not complete.
     """
     if recording.alone is None:
         return None
@@ -77,9 +77,9 @@ def standard(recording: Recording) -> RankRecording | None:
 
 
 def compare_with_alone(recording: Recording, steps: range) -> Findings:
-    """Every rank's weights after each of ``steps`` against those of the one rank, the first wrong step ending it.
+    """Compare every rank's weights after each of ``steps`` with those of the one rank; stop after the first wrong step.
 
-    ``blocked`` where weights were not recorded.
+    ``blocked`` is set where weights were not recorded.
     """
     alone, findings = standard(recording), Findings()
     assert alone is not None
@@ -98,9 +98,9 @@ def compare_with_alone(recording: Recording, steps: range) -> Findings:
 
 
 def nothing_shown(recording: Recording, steps: range) -> str | None:
-    """Why weights by a rule that is held to nothing show that nothing was tried, either; None: they show nothing wrong.
+    """Return why weights under a rule without a standard are no evidence of training; None if nothing looks wrong.
 
-    Such a rule is the strategy's own and lossy, or cannot be run on one rank.
+    Such a rule is the strategy's own, and it is lossy or cannot be run on one rank.
     """
     names = recording.parameter_names
     for rank in recording.ranks:
@@ -112,7 +112,7 @@ def nothing_shown(recording: Recording, steps: range) -> str | None:
     long_enough = len(steps) > LONGEST_REST or bool(recording.ranks[0].notes.get(NEVER_MOVES))
     if long_enough and trained and not moving:
         return AT_REST_HERE.format(num_steps=len(steps))
-    if len(moving) <= LONGEST_REST:  # votes that tie, say, let a weight rest as well
+    if len(moving) <= LONGEST_REST:  # a weight may also rest for another reason, such as tied votes
         return None
     due = (name for name in trained if _num_due(recording, name, steps, moving))
     rested = next((name for name in due if not _moving(recording, recording.ranks[0], [name], steps)), None)
@@ -120,7 +120,7 @@ def nothing_shown(recording: Recording, steps: range) -> str | None:
 
 
 def moves(recording: Recording) -> bool:
-    """Does any weight of rank 0 move in any step of which it is known?"""
+    """Return whether any weight of rank 0 moves in any recorded step."""
     held = recording.ranks[0].named("weight", -1)
     for step in range(recording.scenario.num_steps):
         for name, after in recording.ranks[0].named("weight", step).items():
@@ -130,8 +130,9 @@ def moves(recording: Recording) -> bool:
 
 
 def _judge_rested(recording: Recording, alone: RankRecording, steps: range, findings: Findings) -> None:
-    """Parameters that rested in every step in which they had a gradient and others moved, on one rank as well: a
-    mistake. Where none moved in more steps than a warm-up may rest, nothing was tried.
+    """Add failures for parameters that never moved, on one rank either, though they had a gradient and others moved.
+
+    If no parameter moved in more steps than a warm-up may rest, nothing was tested.
     """
     names = recording.parameter_names
     moving = _moving(recording, alone, names, steps)
@@ -151,7 +152,7 @@ def _moving(recording: Recording, rank: RankRecording, names: Sequence[str], ste
     found = []
     for step in steps:
         for name in names:
-            holder = recording.ranks[0] if step == 0 else rank  # weights before the first step are noted by rank 0
+            holder = recording.ranks[0] if step == 0 else rank  # only rank 0 records weights before the first step
             before, after = holder.tensor("weight", step - 1, name), rank.tensor("weight", step, name)
             if before is None or after is None or before.digest != after.digest:
                 found.append(step)
@@ -160,8 +161,9 @@ def _moving(recording: Recording, rank: RankRecording, names: Sequence[str], ste
 
 
 def _num_due(recording: Recording, name: str, steps: range, moving: Sequence[int]) -> int:
-    """In how many of the steps that are ``moving`` ``name`` had a gradient that is not zero. What the single process
-    kept is not known for steps that it did not record.
+    """The number of ``moving`` steps in which ``name`` had a non-zero gradient in the single process.
+
+    Steps that the single process did not record do not count.
     """
     assert recording.reference is not None
     gradients = [recording.reference.tensor("gradient", step, name) for step in steps if step in moving]
@@ -202,7 +204,7 @@ def _compare(
         findings.blocked = f"the weights after step {step} were not recorded on rank {rank.rank}, or not alone"
         return
     observed, wanted, begun = found
-    narrow = any(tensor is not None and tensor.dtype in NARROW for tensor in held)  # in which small steps round to none
+    narrow = any(tensor is not None and tensor.dtype in NARROW for tensor in held)  # small steps may round to nothing
     if not np.isfinite(wanted).all() and not np.isfinite(observed).all():
         if narrow:
             findings.not_claimed = f"in half precision {NOT_FINITE}"
@@ -220,13 +222,13 @@ def _compare(
 
 
 def _margin(observed: np.ndarray, wanted: np.ndarray, begun: np.ndarray, bound: float, *, narrow: bool) -> float:
-    """By how many times ``bound`` the movement is off; more than 1, too, where single elements were left behind."""
+    """The error of the movement as a multiple of ``bound``; more than 1 also if single elements were left behind."""
     margin = off_by(observed, wanted, begun) / bound
     return max(margin, LEFT_BEHIND) if not narrow and some_rest(observed, wanted, begun) else margin
 
 
 def _nearest(recording: Recording, step: int, name: str, observed: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """What is nearest to ``observed`` of all that lies between what one rank comes to, nudged and not."""
+    """The values nearest to ``observed`` in the range spanned by one rank's weights, nudged and not nudged."""
     ranks = [nudged.ranks[0] for nudged in recording.nudged if nudged.ranks[0].completed]
     found = [tensor.values for rank in ranks if (tensor := rank.tensor("weight", step, name)) is not None]
     values = [held for held in found if held is not None and held.shape == wanted.shape == observed.shape]
@@ -237,7 +239,7 @@ def _nearest(recording: Recording, step: int, name: str, observed: np.ndarray, w
 
 
 def _bound(recording: Recording, alone: RankRecording) -> float:
-    """Of the norm of a movement, by how far the first step alone is from the single process's."""
+    """The bound, relative to a movement's norm. It is strict if the first step alone is near the single process's."""
     if not has_own_rule(recording):
         return BOUND_AS_ASKED
     assert recording.reference is not None

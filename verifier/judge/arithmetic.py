@@ -1,6 +1,7 @@
-"""What kind of arithmetic a recording is of, and whose steps: what decides how gradients and weights can be compared.
+"""The arithmetic of a recording, and whose update rule it has: they decide how gradients and weights are compared.
 
-Special here: it is read off the model that the single process described, and the contract; never off the numbers.
+Special here: both are read from the single process's description of the model and from the contract, never inferred
+from the numbers.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ def contract_of(recording: Recording) -> dict[str, Any]:
 
 
 def sums_in_float16(contract: dict[str, Any]) -> bool:
-    """Does it declare a sum, and that this is rounded to float16, which holds less than most sums of what it holds?"""
+    """Return whether the contract declares sums that are rounded to float16, which may overflow."""
     return contract.get("average") == "sum" and contract.get("lossy") == "float16"
 
 
 def own_steps(recording: Recording) -> str | None:
-    """Why the strategy's steps are not a single process's, and rightly; None: they have to be the same."""
+    """Return why the strategy's steps may rightly differ from a single process's; None if they must be the same."""
     if contract_of(recording).get("average") == "sum":
         return "the strategy declares average='sum': its steps are longer than a single process's"
     if own := recording.ranks[0].notes.get("own_optimizer"):
@@ -39,14 +40,14 @@ def is_lossy(recording: Recording) -> bool:
 
 
 def may_turn_over(recording: Recording) -> bool:
-    """May a declared rounding, once it is in the weights, become as large as a mistake? Whole numbers often meet a relu
-    at exactly 0, and a hair's breadth decides there whether a gradient passes. Smooth models judge such a strategy.
+    """Return whether a declared rounding, once it is in the weights, may grow as large as a mistake: whole numbers
+    often meet a relu at exactly 0, where it decides whether a gradient passes. Smooth models judge such a strategy.
     """
     return is_lossy(recording) and is_exact(recording)
 
 
 def is_wide(recording: Recording) -> bool:
-    """Is the whole model in float64? One narrow layer blurs the gradients of all layers before it."""
+    """Return whether the whole model is in float64. One narrow layer blurs the gradients of all layers before it."""
     return dtypes(recording) <= {*WIDE}
 
 
@@ -56,9 +57,9 @@ def dtypes(recording: Recording) -> set[str]:
 
 
 def is_single(recording: Recording) -> bool:
-    """Are roundings of float32 all that makes later steps differ from the single process's, so that SINGLE_BOUND holds?
+    """Return whether only float32 rounding makes later steps differ from the single process's (SINGLE_BOUND applies).
 
-    Not under autocast, nor where something else is declared or done: a lossy wire, sums, a rule of the strategy's own.
+    It does not under autocast, a declared lossy wire, declared sums, norms over samples or the strategy's own rule.
     """
     kinds = dtypes(recording)
     if is_exact(recording) or recording.scenario.autocast or not kinds <= {*SINGLE, *WIDE} or kinds <= {*WIDE}:
@@ -69,12 +70,12 @@ def is_single(recording: Recording) -> bool:
 
 
 def keeps_float64(recording: Recording, dtype: str) -> bool:
-    """Is a parameter of ``dtype`` held to float64 beside others of narrower dtypes?"""
+    """Return whether a parameter of ``dtype`` must keep float64 precision beside parameters of narrower dtypes."""
     return dtype in WIDE and "float64" not in contract_of(recording).get("disclaims", ())
 
 
 def is_narrow(recording: Recording) -> bool:
-    """Is it known, roughly, where SGD's first step takes weights of which some are in bfloat16 or float16?"""
+    """Return whether weights after SGD's first step are roughly known in a model partly in bfloat16 or float16."""
     scenario = recording.scenario
     if is_exact(recording) or is_wide(recording) or dtypes(recording) <= {*SINGLE, *WIDE} or scenario.tagged:
         return False
@@ -84,7 +85,7 @@ def is_narrow(recording: Recording) -> bool:
 
 
 def has_norms(recording: Recording) -> bool:
-    """Does the model normalise over the samples that a rank has, so that the large batch's gradient is another one?"""
+    """Return whether the model normalises over a rank's samples, so that the large batch has a different gradient."""
     return recording.scenario.workload in WITH_NORMS
 
 

@@ -1,7 +1,7 @@
-"""Did the wrapped model's forward run under the autocast that the loop has put around it? Pure functions on recordings.
+"""Whether the wrapped model's forward ran under the loop's autocast. Pure functions on recordings.
 
-Special here: the model says so itself, on the ranks and in the single process. In bfloat16 the numbers do not: what a
-forward in float32 changes is no more than what another order of additions does.
+Special here: the model reports it, on the ranks and in the single process. The numbers cannot show it: in bfloat16, a
+forward in float32 changes them no more than another order of additions does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Is what a forward finds in its buffers something that forwards before it have left? Pure functions on recordings.
+"""Whether the buffers that a forward reads come from what earlier forwards left. Pure functions on recordings.
 
-Special here: which ranks' forwards is asked of the caller. Of a job they are all ranks; of a strategy that was given a
-process group they are that group's, and the statistics of other ranks belong to another training.
+Special here: the caller says which ranks' forwards count. For a job these are all ranks. For a strategy that was given
+a process group these are that group's ranks; the statistics of other ranks belong to another training run.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from verifier.recording import RankRecording, Recording, Tensor
 from verifier.subgroups import groups, listed, members
 from verifier.verdict import Failure
 
-SLACK = 1e-5  # of the larger end: a mean of W float32 numbers may be rounded past them by some 1e-7
+SLACK = 1e-5  # of the larger end: rounding may put a mean of W float32 numbers outside their range by some 1e-7
 
 
 def outside_of_what_was_left(found: Tensor, ranks: Sequence[RankRecording], step: int, name: str) -> Difference | None:
-    """How far buffer ``name``, as a forward of ``step`` found it, is from what ``ranks`` left the step before, element
-    by element. None: it is not of floats, or what they left is not all known.
+    """How far buffer ``name``, as a forward of ``step`` read it, lies outside the range that ``ranks`` left before it.
 
-    One rank's values, a mean and a maximum all lie within. A variance may be larger by that of the ranks' means (as
-    synchronised BatchNorm has it), which is at most the square of half their range.
+    The range is per element. None if the buffer has no floats, or if not all that ``ranks`` left is known. One rank's
+    values, a mean and a maximum all lie within it. A variance may exceed it by the variance of the ranks' means (in
+    synchronised BatchNorm), which is at most the square of half their range.
     """
     ends = _ends(ranks, step - 1, name)
     if ends is None or found.values is None or not found.dtype.startswith("float"):
@@ -41,8 +41,9 @@ def outside_of_what_was_left(found: Tensor, ranks: Sequence[RankRecording], step
 
 
 def _ends(ranks: Sequence[RankRecording], step: int, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """The smallest and the largest of what ``ranks`` left in buffer ``name``, by element; None: not all is told, or
-    not of one shape.
+    """The smallest and largest values that ``ranks`` left in buffer ``name``, per element.
+
+    None if values are missing or of different shapes.
     """
     tensors = [rank.tensor("left_buffer", step, name) for rank in ranks]
     values = [tensor.values for tensor in tensors if tensor is not None and tensor.values is not None]
@@ -52,7 +53,7 @@ def _ends(ranks: Sequence[RankRecording], step: int, name: str) -> tuple[np.ndar
 
 
 def buffers_in_groups(recording: Recording) -> Findings:
-    """In each step after the first, every rank's floating buffers against what the ranks of its group left in them."""
+    """Compare every rank's floating buffers, in each step after the first, with what its group's ranks left in them."""
     if contract_of(recording).get("lossy"):
         return Findings(not_claimed="buffers of a lossy strategy are not held to what a group left")
     findings = Findings()
@@ -105,6 +106,6 @@ def _failure(recording: Recording, rank: int, step: int, name: str, found: Tenso
 
 
 def _fits(recording: Recording, ranks: Sequence[int], step: int, name: str, found: Tensor) -> bool:
-    """Can ``found`` come from what ``ranks`` left?"""
+    """Return whether ``found`` can come from what ``ranks`` left."""
     difference = outside_of_what_was_left(found, _ranks(recording, ranks), step, name)
     return difference is not None and difference.equal

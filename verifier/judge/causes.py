@@ -1,8 +1,8 @@
-"""Every cause that a failure may name: who names it, what it means, how to mend it; and what faults declare.
+"""Every cause that a failure may name: the checks that name it, its meaning and its remedy; and what faults declare.
 
-Special here: read from the source files without importing them, as names and summaries are. A cause is stated once,
-where it is found; this is only another way to read it. What is filled in when it is found (a rank, a parameter) stands
-here between angle brackets.
+Special here: causes are read from the source files without importing them, as names and summaries are. Each cause is
+stated once, in the code that finds it. Values that are filled in at run time (a rank, a parameter) appear here between
+angle brackets.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ SHARED = {
     "steps_taken": "LS202",
     "alone": "LS202",
     "frozen": "LS202",
-}  # modules that explain for these checks
-# In general words, where the source has only what is said of one case.
+}  # shared modules, each with the check that it explains failures for
+# General meanings, where the source has only the explanation of one case.
 MEANINGS = {
     "buffers_diverged": "in the same step, the ranks' forwards read different buffers (running statistics, counters)",
     "collectives_differ": "the n-th collective of a group is not the same on all its members: another operation, "
@@ -101,7 +101,7 @@ def causes() -> dict[str, CauseText]:
 
 @cache
 def faults() -> dict[str, FaultText]:
-    """What every fault declares of itself, by name."""
+    """The declaration of every fault, by name."""
     found = {}
     for name in catalogue.FAULTS.names():
         tree = ast.parse((catalogue.FAULTS.folder / f"{name}.py").read_text(encoding="utf-8"))
@@ -123,7 +123,7 @@ def _stated(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _said(node: ast.AST) -> dict[str, ast.expr]:
-    """What ``node`` says under "cause", "explanation" and "hint", in any of the ways in which checks say it."""
+    """The expressions that ``node`` gives for "cause", "explanation" and "hint", in any of the forms checks use."""
     order = ("cause", "explanation", "hint")
     if isinstance(node, ast.Call):
         said = {k.arg: k.value for k in node.keywords if k.arg}
@@ -141,7 +141,7 @@ def _said(node: ast.AST) -> dict[str, ast.expr]:
 
 
 def _assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
-    """What is assigned in ``body``, by the name of the variable or attribute."""
+    """The values assigned in ``body``, by the name of the variable or attribute."""
     found: dict[str, ast.expr] = {}
     for node in body:
         if isinstance(node, ast.Assign):
@@ -160,7 +160,7 @@ def _names(node: ast.expr | None) -> list[str]:
 
 
 def _text(node: ast.expr | None, constants: dict[str, ast.expr]) -> str:
-    """A string expression as it would read, with what is filled in between angle brackets; "" if it is none."""
+    """The text of a string expression, with filled-in values between angle brackets; "" if it is no string."""
     if isinstance(node, ast.Name):
         return _text(constants[node.id], {}) if node.id in constants else ""
     if isinstance(node, ast.IfExp):
@@ -175,7 +175,7 @@ def _text(node: ast.expr | None, constants: dict[str, ast.expr]) -> str:
 
 
 def _label(node: ast.expr) -> str:
-    """A short name for what is filled in: ``e.world_size`` is "world size", ``mine.describe()`` is "mine"."""
+    """A short name for a filled-in value: ``e.world_size`` is "world size", ``mine.describe()`` is "mine"."""
     if isinstance(node, ast.Call):
         inside = node.func.value if isinstance(node.func, ast.Attribute) else (node.args[0] if node.args else node.func)
         return "ranks" if isinstance(node.func, ast.Attribute) and node.func.attr == "join" else _label(inside)

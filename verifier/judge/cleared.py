@@ -1,7 +1,7 @@
-"""A gradient of nothing but zeros, where it should be something: cleared, lost, or never copied back.
+"""A gradient that is all zeros and should not be: it was cleared, lost, or never copied back.
 
-Special here: zeros are what many mistakes leave of a rank that had none to begin with, so where one rank's own gradient
-is all zeros, or none, or not known, nothing is concluded.
+Special here: many mistakes leave zeros where a rank's own gradient was zero. So nothing is concluded if any rank's own
+gradient is all zeros, absent or unknown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HINT = (
 
 
 def cleared(e: GradientEvidence) -> Cause | None:
-    """All elements are 0, on this rank or on all."""
+    """The cause if all elements are 0, on this rank or on all."""
     if e.observed.shape != e.expected.shape or e.observed.any() or not e.expected.any():
         return None
     if len(e.local) < e.world_size or e.passed_by or any(not gradient.any() for gradient in e.local.values()):

@@ -1,7 +1,7 @@
-"""Comparing tensors: what counts as equal, and by how much something is off. Pure numpy.
+"""Comparing tensors: what counts as equal, and how large an error is. Pure numpy.
 
-Special here: there is no default tolerance. Either arithmetic was exact and equal means equal, or a bound follows
-from the dtype and is reported beside the error as *margin* (error / bound; at most 1 passes).
+Special here: there is no default tolerance. Either the arithmetic was exact and values must be equal, or a bound
+follows from the dtype. The error is reported as *margin* (error / bound; at most 1 passes).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from fractions import Fraction
 
 import numpy as np
 
-# In float64 honest strategies agree with the single process to about 1e-13 of the largest gradient of a tensor
-# (a few hundred additions of unit roundoff 1.1e-16), wrong ones are off by 1e-6 and more. The bound lies between.
+# In float64 correct strategies agree with the single process to about 1e-13 of the largest gradient of a tensor
+# (a few hundred additions of unit roundoff 1.1e-16). Wrong ones are off by 1e-6 and more. The bound lies between.
 FLOAT64_BOUND = 1e-10
 
 
@@ -33,19 +33,19 @@ class Difference:
 
 
 def compare(observed: np.ndarray, expected: np.ndarray, bound: np.ndarray | float) -> Difference:
-    """Largest error of ``observed`` against ``expected``, as a multiple of ``bound``, element by element, same shape.
+    """The largest error of ``observed`` against ``expected``, compared element by element, as a multiple of ``bound``.
 
-    ``bound`` is absolute, one for all elements or one for each; 0 asks for equality of numbers. Anything that is not
-    finite is infinitely wrong, unless it is expected. Of complex numbers both parts are compared; ``index`` then ends
-    with 0 for the real and 1 for the imaginary part. Shapes that differ are infinitely wrong, and so are real numbers
-    in the place of complex ones.
+    ``bound`` is absolute, one for all elements or one for each; 0 asks for equal numbers. A NaN or infinite element is
+    infinitely wrong unless it is expected. Both parts of complex numbers are compared; ``index`` then ends with 0 for
+    the real and 1 for the imaginary part. Different shapes are infinitely wrong, and so are real numbers in place of
+    complex ones.
     """
     if observed.shape != expected.shape or np.iscomplexobj(observed) != np.iscomplexobj(expected):
         return Difference(float("inf"), (), float(expected.size), float(observed.size))
     if observed.size == 0:
         return Difference(0.0, (), 0.0, 0.0)
     observed, expected = _real(observed), _real(expected)
-    if observed.dtype == expected.dtype and np.array_equal(observed, expected):  # most are
+    if observed.dtype == expected.dtype and np.array_equal(observed, expected):  # the usual case
         return Difference(0.0, (0,) * expected.ndim, float(expected.flat[0]), float(observed.flat[0]))
     bounds = np.asarray(bound, np.float64)
     bounds = np.broadcast_to(
@@ -63,7 +63,7 @@ def compare(observed: np.ndarray, expected: np.ndarray, bound: np.ndarray | floa
 
 
 def _real(values: np.ndarray) -> np.ndarray:
-    """Complex numbers as pairs in a last dimension; others as they are."""
+    """``values``, with complex numbers as pairs in a new last dimension."""
     return np.stack((values.real, values.imag), axis=-1) if values.dtype.kind == "c" else values
 
 
@@ -73,42 +73,43 @@ UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, 
 
 
 def widened(values: np.ndarray) -> np.ndarray:
-    """The same numbers in float64, or complex128: sums and squares of narrower ones fit into those."""
+    """``values`` in float64 or complex128, in which sums and squares of narrower numbers do not overflow."""
     return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
 
 
 def bound_exact(magnitude: float, world_size: int, dtype: str = "float32") -> float:
-    """0 where dividing by the world size and multiplying by its rounded reciprocal agree; else a rounding bound.
+    """0 if dividing by the world size equals multiplying by its rounded reciprocal; else a rounding bound.
 
     torch's DDP multiplies by 1/W, which is inexact in float32 for W = 7, 13, 14, 15, ... Then each of W terms is
-    rounded twice and W - 1 additions once each: at most (W + 1) unit roundoffs of ``magnitude``, the largest mean over
-    ranks of the absolute local gradients (Higham, "Accuracy and Stability of Numerical Algorithms", section 4.2).
+    rounded twice and each of W - 1 additions once: at most (W + 1) unit roundoffs of ``magnitude``, the largest mean
+    over ranks of the absolute local gradients (Higham, "Accuracy and Stability of Numerical Algorithms", section 4.2).
     """
     exact = reciprocal_is_exact(world_size, dtype)
     return 0.0 if exact else (world_size + 1) * UNIT_ROUNDOFF[dtype] * magnitude
 
 
 def bound_of_mean(magnitude: np.ndarray, world_size: int, dtype: str) -> np.ndarray:
-    """How far the mean of W numbers, made in ``dtype`` in whatever order, may be from the true one, for each element.
+    """How far the mean of W numbers, computed in ``dtype`` in any order, may be from the true mean, per element.
 
-    Each term is scaled at most once (two roundings, if by a rounded 1/W), W - 1 additions round, and the result is
+    Each term is scaled at most once (two roundings if by a rounded 1/W), W - 1 additions round, and the result is
     stored once: at most (W + 2) unit roundoffs of ``magnitude``, the mean of the terms' absolute values (Higham,
-    section 4.2); and at most W + 2 of the smallest numbers that the dtype can tell apart.
+    section 4.2), plus at most W + 2 times the smallest positive number of the dtype.
     """
     return (world_size + 2) * (UNIT_ROUNDOFF[dtype] * magnitude + _smallest(dtype))
 
 
 def _smallest(dtype: str) -> float:
-    """The smallest positive number of ``dtype``: what roundings may come to where numbers are tiny."""
+    """The smallest positive number of ``dtype``, which limits the rounding error of tiny numbers."""
     return 2.0**-133 if dtype == "bfloat16" else 2.0**-24 if dtype == "float16" else 2.0**-149
 
 
 def bound_lossy(magnitude: float, world_size: int, dtype: str) -> float:
-    """What may be lost where a contract says that gradients are rounded to ``dtype`` on the wire.
+    """The error bound for gradients that a contract declares to be rounded to ``dtype`` on the wire.
 
-    Each of W terms is rounded once, each of W - 1 additions may be, and the result is once more: at most (W + 1) unit
-    roundoffs of ``magnitude``, the largest mean over ranks of the absolute local gradients (Higham, section 4.2); and
-    at most W + 1 of the smallest numbers that the dtype can tell apart, which in float16 are not small (6e-8).
+    Each of W terms is rounded once, each of W - 1 additions may be, and the result is rounded once more: at most
+    (W + 1) unit roundoffs of ``magnitude``, the largest mean over ranks of the absolute local gradients (Higham,
+    section 4.2), plus at most W + 1 times the smallest positive number of the dtype, which is not small in float16
+    (6e-8).
     """
     return (world_size + 1) * (UNIT_ROUNDOFF[dtype] * magnitude + _smallest(dtype))
 
@@ -119,20 +120,20 @@ def bound_float64(expected: np.ndarray) -> float:
 
 
 def largest_element(values: np.ndarray) -> float:
-    """The largest magnitude among the finite elements: an infinite one would make a bound by which all is right."""
+    """The largest magnitude among the finite elements. An infinite one would give a bound that everything passes."""
     return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
 def reciprocal_is_exact(world_size: int, dtype: str = "float32") -> bool:
-    """Does ``(n * W) * fl(1 / W)`` always round back to n?  It does if fl(1/W) * W is within half a roundoff of 1."""
+    """Return whether ``(n * W) * fl(1 / W)`` rounds to n for all n: it does if fl(1/W) * W is within u/2 of 1."""
     kind = np.float32 if dtype == "float32" else np.float64
     return abs(Fraction(float(kind(1) / kind(world_size))) * world_size - 1) <= Fraction(UNIT_ROUNDOFF[dtype]) / 2
 
 
 def odd_ones_out(digests: Mapping[int, str]) -> tuple[list[int], bool]:
-    """Ranks whose digest is not the majority's, and whether there was a majority at all.
+    """The ranks whose digest is not the majority's, and whether there was a majority.
 
-    With no majority (a tie, or all different) rank 0 is taken as the standard.
+    Without a majority (a tie, or all different) the lowest rank is the standard.
     """
     counts = Counter(digests.values()).most_common()
     if len(counts) == 1:

@@ -1,8 +1,8 @@
-"""Does a gradient reach the input of the model, where what made the input is to be trained as well? On recordings.
+"""Whether a gradient reaches the model's input, when the layers that produce the input are trained as well.
 
-Special here: only that it comes is asked. How large it is depends on where a strategy divides, which may be at the
-model's output; and the parameters' gradients are judged elsewhere. That it comes is therefore no pass of
-gradients: of some strategies none can be seen.
+Special here: only the presence of that gradient is checked. Its size depends on where a strategy divides, which may be
+at the model's output, and the parameters' gradients are judged elsewhere. Its presence is therefore not reported as a
+pass: some strategies show no parameter gradients at all. Pure functions on recordings.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ IT_COMES = "a gradient comes to the input, and no other is judged there"
 
 
 def look_for_input_gradients(recording: Recording) -> Findings:
-    """A failure for each rank that came to its end, and on which no gradient reached the input."""
+    """Findings with a failure for each rank on which no gradient reached the input."""
     if not recording.complete:
         return Findings(blocked="not every rank came to its end with an input that asks for its gradient")
     failures = [

@@ -1,7 +1,7 @@
-"""From a wrong number to a cause: patterns of observed against expected, each with a name that stays.
+"""From a wrong gradient to a cause: patterns of observed against expected values, each with a stable name.
 
-Special here: a cause is only named when the *whole tensor* fits its pattern, and confidence is lowered where another
-cause could look the same. When nothing fits, the cause is None: better no name than a wrong one.
+Special here: a cause is named only if the *whole tensor* fits its pattern, and confidence is lower where another cause
+could look the same. If nothing fits, the cause is None: no name is better than a wrong one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from verifier.judge.shares import rescaled, unequal_shares
 from verifier.judge.unsynchronised import not_one_another, own_multiple, own_value, reduced_to_another
 from verifier.marker import holds_poison
 
-# What is seen and not why: told first only where nothing explains it, the more telling ones before the others.
+# Consequences, not reasons. One is reported first only if nothing explains it; more informative ones come first.
 CONSEQUENCES = (
     "buffers_diverged",
     "update_differs",
@@ -35,24 +35,24 @@ CONSEQUENCES = (
     "replicas_diverged",
 )
 Pattern = Callable[[GradientEvidence], Cause | None]
-WASTE = ("reduced_too_much", "reduced_twice")  # the first is never why a number is wrong
+WASTE = ("reduced_too_much", "reduced_twice")  # the first is never the reason for a wrong number
 ROUNDINGS = 16  # of the largest element
-SEEN_ONLY = 0.5  # the confidence in a consequence: that it is there is certain, that it is the reason is not
+SEEN_ONLY = 0.5  # the confidence in a consequence: it is certainly there, but may not be the reason
 
 
 def diagnose(evidence: GradientEvidence) -> Cause | None:
-    """The first cause whose pattern fits the whole tensor. What is of another shape than it should be fits none."""
+    """The first cause whose pattern fits the whole tensor; None if none fits, or if the shape is wrong."""
     if evidence.observed.shape != evidence.expected.shape:
         return None
-    with np.errstate(all="ignore"):  # of NaN and infinity there are enough here
+    with np.errstate(all="ignore"):  # NaN and infinity are common here
         return next((cause for pattern in _PATTERNS if (cause := _fitted(pattern, evidence)) is not None), None)
 
 
 def _fitted(pattern: Pattern, evidence: GradientEvidence) -> Cause | None:
-    """A pattern that fails at these numbers does not fit them: that they are wrong is certain without it."""
+    """The pattern's cause; None also if the pattern raises on these numbers, which are known to be wrong without it."""
     try:
         return pattern(evidence)
-    except (ArithmeticError, ValueError, TypeError):  # numpy's LinAlgError is one, and so is a shape that does not fit
+    except (ArithmeticError, ValueError, TypeError):  # numpy's LinAlgError and shape mismatches are ValueErrors
         return None
 
 
@@ -71,7 +71,7 @@ def _early_read(e: GradientEvidence) -> Cause | None:
 def _not_finite(e: GradientEvidence) -> Cause | None:
     if np.isfinite(e.observed).all() or not np.isfinite(e.expected).all():
         return None
-    if e.on_gpu and e.poisoned:  # where arithmetic makes any NaN the same
+    if e.on_gpu and e.poisoned:  # a GPU's arithmetic turns every NaN into the same one
         return Cause(
             "not_finite",
             0.6,
@@ -89,7 +89,7 @@ def _not_finite(e: GradientEvidence) -> Cause | None:
 
 
 def _rounded(e: GradientEvidence) -> Cause | None:
-    """Off by no more than roundings to a narrower dtype on the wire: not undeclared compression, but rounding."""
+    """The cause if the error is no more than rounding to a narrower dtype on the wire, and so no other compression."""
     if len(e.local) < e.world_size or e.clipped or (dtype := rounded_to(e.observed, e.expected, e.local)) is None:
         return None
     return rounded(dtype)
@@ -107,7 +107,7 @@ def _written_in_flight(e: GradientEvidence) -> Cause | None:
 
 
 def _sure_of_ranks(e: GradientEvidence) -> float:
-    """How sure a factor of W is the number of ranks: micro-batches may be as many, and many things are twice there."""
+    """The confidence that a factor of W is the world size: there may be W micro-batches, and 2 has many reasons."""
     if e.world_size == e.num_micro_batches:
         return 0.6
     return 1.0 if e.world_size > 2 else 0.8
@@ -150,8 +150,8 @@ def _another_ranks_value(e: GradientEvidence) -> Cause | None:
 
 
 def _partly_averaged(e: GradientEvidence) -> Cause | None:
-    """The sum of the others and W times its own, one rank's share left out, and their like: some ranks only."""
-    smallest = 1 if e.agreed else 2  # not agreed, one rank's share is its own, and was not reduced
+    """The cause if every element is the sum of only some ranks' gradients, divided by their number or by W."""
+    smallest = 1 if e.agreed else 2  # if ranks differ, a single rank's share is its own gradient, never reduced
     if e.world_size < smallest + 1 or len(e.local) < e.world_size:
         return None
     ranks = sorted(e.local)
@@ -162,11 +162,11 @@ def _partly_averaged(e: GradientEvidence) -> Cause | None:
                 if close(e.observed * divisor, total):
                     return Cause(
                         "some_ranks_only",
-                        0.9 if size > 1 else 0.7,  # a small tensor of which others sent nothing looks the same
+                        0.9 if size > 1 else 0.7,  # a small tensor looks the same if the other ranks sent nothing
                         f"every element is the sum over ranks {', '.join(map(str, group))} alone, divided by {divisor}",
                         "reduce over the group of all ranks that train this parameter",
                     )
-        if size > 3:  # the number of groups explodes, and nobody leaves out half of a large group by mistake
+        if size > 3:  # the number of groups explodes, and a mistake rarely leaves out half of a large group
             break
     return None
 
@@ -196,7 +196,7 @@ def _imaginary_part_lost(e: GradientEvidence) -> Cause | None:
 
 
 def _mixed_with(e: GradientEvidence) -> str | None:
-    """Ranks without a gradient of this parameter have sent that of another one: collectives were matched by turn."""
+    """The gradients that were added up, if ranks without this one sent another's: collectives match by order."""
     mine = {rank: gradient for rank, gradient in e.local.items() if gradient.any()}
     if not 0 < len(mine) < e.world_size:
         return None

@@ -1,20 +1,20 @@
-"""How far the movement of a whole tensor is from the one wanted: in its norm, and in elements that were left behind.
+"""How far a whole tensor's movement is from the expected one: in its norm, and in elements that were left behind.
 
-Special here: a norm hides what a few elements do. Three of 40,000 that never move are off by less than a hundredth.
+Special here: a norm hides a few elements. If three of 40,000 never move, the norm is off by less than a hundredth.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-STILL = 1e-12  # of a tensor's norm: what is no movement
-LEFT_BEHIND = 2.0  # times the bound: what is said of a tensor of which some elements rest
-FAR_PART, FAR_ULPS = 0.1, 1024  # of the mean movement, and in the last place of float32: what cannot rest by rounding
+STILL = 1e-12  # of a tensor's norm: less than this is no movement
+LEFT_BEHIND = 2.0  # times the bound: the margin reported for a tensor in which some elements rest
+FAR_PART, FAR_ULPS = 0.1, 1024  # of the RMS movement, and ulps of float32: an element due to move further cannot rest
 SINGLE_EPS = float(np.finfo(np.float32).eps)
 
 
 def off_by(observed: np.ndarray, wanted: np.ndarray, start: np.ndarray) -> float:
-    """The error's norm over that of the movement. Shapes that differ, and what is not finite, are infinitely wrong."""
+    """The error's norm relative to the movement's. Different shapes and non-finite values are infinitely wrong."""
     if not observed.shape == wanted.shape == start.shape:
         return float("inf")
     if observed.dtype == wanted.dtype and np.array_equal(observed, wanted, equal_nan=wanted.dtype.kind in "fc"):
@@ -27,9 +27,9 @@ def off_by(observed: np.ndarray, wanted: np.ndarray, start: np.ndarray) -> float
 
 
 def some_rest(observed: np.ndarray, wanted: np.ndarray, begun: np.ndarray) -> bool:
-    """Are there elements that have not moved, of those that move as far as most do, and far above roundings of float32?
+    """Return whether an element did not move that should move as far as most do, and far more than float32 rounds.
 
-    To the norm of a large tensor they are nothing.
+    Such elements do not show in the norm of a large tensor.
     """
     if not observed.shape == wanted.shape == begun.shape or wanted.dtype.kind not in "fc" or not wanted.size:
         return False

@@ -1,6 +1,6 @@
-"""Were the largest elements sent alone, or random ones? Then each is a sum of some ranks' shares, of others elsewhere.
+"""Whether ranks sent only their largest elements, or random ones: each element then sums different ranks' shares.
 
-Special here: all sums of ranks' own gradients are tried, which is why it is not asked on many ranks.
+Special here: all 2^W sums of the ranks' own gradients are tried, so this is not checked on many ranks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MOST_RANKS_TRIED = 6  # 2^W sums are tried
 
 
 def elements_left_out(e: GradientEvidence) -> Cause | None:
-    """Element by element the shares of some ranks, not the same ranks everywhere: the largest, or random, were sent."""
+    """The cause if every element is the sum of some ranks' shares, of different ranks in different elements."""
     if not e.agreed or not 2 <= e.world_size <= MOST_RANKS_TRIED or len(e.local) < e.world_size:
         return None
     if any(gradient.shape != e.observed.shape for gradient in e.local.values()):

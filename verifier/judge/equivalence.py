@@ -1,7 +1,7 @@
-"""Gradients against the single process: what several checks share. Pure functions on recordings.
+"""Compares gradients with the single process's, for several checks. Pure functions on recordings.
 
-Special here: the work is done once for a recording, and a difference is only called one where nothing else that is
-right explains it: a norm over samples, or an optimizer that reduces when it begins. What they are held to stands in
+Special here: the work is done once per recording. A difference counts only if nothing legitimate explains it, such as
+a norm over samples, or an optimizer that reduces at the start of its step. The expected values and bounds are in
 ``expectation``.
 """
 
@@ -53,7 +53,7 @@ def blocked_reference(recording: Recording) -> str | None:
 
 
 def not_comparable(recording: Recording) -> str | None:
-    """Why gradients cannot be compared with the single process's; None: they can."""
+    """Return why gradients cannot be compared with the single process's; None if they can."""
     if reason := not_reached(recording) or tagged_too_late(recording):
         return reason
     if contract_of(recording).get("average") == "sum" and recording.scenario.clip_norm is not None:
@@ -69,7 +69,7 @@ def not_comparable(recording: Recording) -> str | None:
 
 
 def _is_too_large(recording: Recording) -> str | None:
-    """Why a strategy that is right has numbers that float16 does not hold, where their mean fits; None: it has none."""
+    """Return why numbers of a correct strategy may overflow float16 though their mean fits; None if they do not."""
     contract = contract_of(recording)
     if any(scale > 1 for scale in _loss_scales(recording)):
         return "multiplies the loss"
@@ -77,10 +77,10 @@ def _is_too_large(recording: Recording) -> str | None:
 
 
 def compare_gradients(recording: Recording) -> Findings:
-    """Every rank's gradient of every parameter, just before the optimizer steps, against the single process's.
+    """Compare every rank's gradient of every parameter, just before the optimizer steps, with the single process's.
 
-    Stops after the first step in which something is wrong: later steps are consequences. Several checks ask; the work
-    is done once for a recording.
+    Stops after the first wrong step: later differences are consequences. Several checks call this; the result is
+    cached per recording.
     """
     if recording not in _compared:
         _compared[recording] = _compare_gradients(recording)
@@ -114,17 +114,17 @@ def _compare_gradients(recording: Recording) -> Findings:
 
 
 def _unfrozen(recording: Recording, step: int) -> list[str]:
-    """Frozen parameters of which some rank's optimizer has found a gradient all the same."""
+    """The frozen parameters for which some rank's optimizer found a gradient."""
     names = recording.frozen_names
     return [name for name in names if any(rank.tensor("gradient", step, name) is not None for rank in recording.ranks)]
 
 
 def _temper(recording: Recording, step: int, failures: list[Failure]) -> None:
-    """Where some parameters were averaged and others not, "summed" says what is seen, and no longer why."""
+    """Lower confidences in place: if some parameters were averaged and others not, "summed" is not the reason."""
     assert recording.reference is not None
     if any(failure.cause in UNEXPLAINED for failure in failures):
         for failure in failures:
-            if failure.cause == "one_ranks_gradient":  # a largest or a median of few elements may be one rank's, too
+            if failure.cause == "one_ranks_gradient":  # a maximum or median over ranks may be one rank's, too
                 failure.confidence = min(failure.confidence, 0.6)
     if contract_of(recording).get("average") == "sum":
         for failure in failures:
@@ -154,18 +154,18 @@ def _temper(recording: Recording, step: int, failures: list[Failure]) -> None:
 
 
 def _ranks_with_gradient(recording: Recording, step: int, name: str) -> int | None:
-    """How many ranks' own gradients of ``name`` are not zero; None: not known."""
+    """The number of ranks whose own gradient of ``name`` is not zero; None if unknown."""
     return sum(bool(own.any()) for own in local_gradients(recording, step, name).values()) or None
 
 
 def _num_steps(recording: Recording) -> int:
-    """Steps that are compared: after one that was longer than a single process's, weights are others, and rightly."""
+    """The number of steps to compare: 1 if the weights after it may rightly differ from the single process's."""
     kept = min(recording.scenario.num_steps, recording.scenario.keep_steps)
     return min(kept, 1) if own_steps(recording) or may_turn_over(recording) or has_norms(recording) else kept
 
 
 def _compare(recording: Recording, step: int, name: str, findings: Findings) -> list[Failure]:
-    """One gradient on every rank. What replicas in lockstep hold is compared once, and counted for each."""
+    """Compare one gradient on every rank. Equal contents are compared once, and counted for each rank."""
     assert recording.reference is not None
     expected = recording.reference.tensor("gradient", step, name)
     wanted = None if expected is None or expected.values is None else expect(recording, step, name, expected)
@@ -188,7 +188,7 @@ def _compare(recording: Recording, step: int, name: str, findings: Findings) -> 
             else:
                 failures += _explained(recording, rank, step, observed, wanted, findings)
         elif not _is_finite(observed.values) and _is_finite(expected.values) and not recording.scenario.overflow:
-            findings.comparisons += 1  # how far roundings have led is not known, and they lead to no such number
+            findings.comparisons += 1  # no bound is known here, but rounding alone does not give NaN or infinity
             boundless = Expected(expected.values, np.inf)
             failures += _explained(recording, rank, step, observed, boundless, findings)
     return failures
@@ -201,7 +201,7 @@ def _is_finite(values: np.ndarray) -> bool:
 def _rounded(
     recording: Recording, rank: RankRecording, step: int, observed: Tensor, wanted: Expected
 ) -> Failure | None:
-    """What is said of a gradient of float64 beside narrower layers, whose noise hides roundings: was it rounded?"""
+    """The failure if a float64 gradient was rounded, in a model whose narrower layers' noise hides that; else None."""
     if is_exact(recording) or is_wide(recording) or is_lossy(recording):
         return None
     if observed.values is None or not keeps_float64(recording, observed.dtype):
@@ -216,7 +216,7 @@ def _rounded(
 def _explained(
     recording: Recording, rank: RankRecording, step: int, observed: Tensor, wanted: Expected, findings: Findings
 ) -> list[Failure]:
-    """What is said of a gradient that is not the one wanted: nothing, if it was before a rule of the strategy's own."""
+    """The failure for a wrong gradient; none if it was right before the strategy's own rule changed it."""
     assert observed.values is not None
     earlier = before_its_own_step(recording, rank, step, observed.name)
     if earlier is not None and _is_right(recording, step, observed.name, earlier, wanted, findings):
@@ -229,8 +229,9 @@ def _explained(
 
 
 def _before_step(recording: Recording, step: int, failures: list[Failure]) -> list[Failure]:
-    """``failures``; where a rule of the strategy's own has made of gradients what no pattern knows, and each rank had
-    its own before ``step()``, told of those: they may have been reduced in there, and made into a step after that.
+    """``failures``, restated for the gradients before ``step()`` if the strategy's own rule made unexplained values.
+
+    This needs ranks that still held their own gradients then: ``step()`` may have reduced them before its update.
     """
     if not any(failure.cause in UNEXPLAINED for failure in failures):
         return failures
@@ -242,7 +243,7 @@ def _before_step(recording: Recording, step: int, failures: list[Failure]) -> li
 
 
 def _had_none(recording: Recording, step: int, failure: Failure) -> Failure | None:
-    """What is said of a gradient that others have brought, where it was made inside ``step()`` from nothing."""
+    """The failure if this rank had no gradient of its own, and one was made inside ``step()``; else None."""
     name, rank = failure.parameter or "", failure.rank or 0
     local, reference = local_gradients(recording, step, name), recording.reference
     if failure.cause not in UNEXPLAINED or not local or (rank in local and local[rank].any()):
@@ -252,7 +253,7 @@ def _had_none(recording: Recording, step: int, failure: Failure) -> Failure | No
 
 
 def _own_before_step(recording: Recording, step: int, failure: Failure) -> Failure | None:
-    """What is said of the gradient that was there before ``step()``, if it was the rank's own, or zeros as that is."""
+    """The failure for the gradient before ``step()``, if it was the rank's own, also if that was zeros; else None."""
     assert recording.reference is not None
     name, rank = failure.parameter or "", recording.ranks[failure.rank or 0]
     expected = recording.reference.tensor("gradient", step, name)
@@ -263,7 +264,7 @@ def _own_before_step(recording: Recording, step: int, failure: Failure) -> Failu
     difference = compare(earlier, wanted.values, wanted.bound)
     own = wrong_gradient(recording, rank, step, name, earlier, wanted.values, difference, before_step=True)
     mine = local_gradients(recording, step, name).get(rank.rank)
-    if mine is not None and not (mine.any() or earlier.any()):  # no pattern takes zeros for evidence
+    if mine is not None and not (mine.any() or earlier.any()):  # zeros are no evidence to any pattern
         return own.model_copy(update={"cause": "not_synchronised", "confidence": 1.0})
     return own if own.cause == "not_synchronised" else None
 
@@ -283,13 +284,13 @@ def _is_right(
 def _compare_presence(
     recording: Recording, rank: RankRecording, step: int, name: str, findings: Findings
 ) -> list[Failure]:
-    """One of the two has no gradient. A gradient of zeros in its place is the same number: LS202 sees what it does."""
+    """The failures where one side has no gradient. Zeros in its place are equal; LS202 judges their effect."""
     assert recording.reference is not None
     expected, observed = recording.reference.tensor("gradient", step, name), rank.tensor("gradient", step, name)
     if not rank.completed and ("weight", step, name) not in rank.tensors:
         findings.blocked = f"rank {rank.rank} did not come to the end of step {step}"
         return []
-    if observed is expected:  # both None: no gradient here, none there
+    if observed is expected:  # both None: neither has a gradient
         return []
     present = observed or expected
     assert present is not None
@@ -299,7 +300,7 @@ def _compare_presence(
     if observed is None and not any(("weight", at, name) in rank.tensors for at in (-1, step)):
         findings.blocked = NOT_SHOWN.format(name=name, rank=rank.rank)
         return []
-    if observed is None and contract_of(recording).get("sharded"):  # its owner has it: LS202 judges the weights
+    if observed is None and contract_of(recording).get("sharded"):  # only the owner has it: LS202 judges the weights
         return []
     findings.comparisons += 1
     if name in recording.frozen_names:
@@ -308,7 +309,7 @@ def _compare_presence(
 
 
 def _loss_was_rounded(recording: Recording) -> bool:
-    """Has the strategy multiplied the loss by something that is no power of two, such as 1/3?"""
+    """Return whether the strategy multiplied the loss by something that is no power of two, such as 1/3."""
     return any(math.frexp(scale)[0] not in (0.5, 0.0) for scale in _loss_scales(recording))
 
 

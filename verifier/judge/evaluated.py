@@ -1,8 +1,8 @@
-"""What evaluations return on every rank against what the single process returns for the same rows. Pure.
+"""Compares every rank's evaluation outputs with the single process's outputs for the same rows. Pure.
 
-Special here: it says whether weights that count for evaluations are those that are trained, and nothing else. So where
-gradients or weights were wrong before, or are rightly others than the single process's, nothing is said. LS504, which
-has looked at the weights itself, takes the outputs alone.
+Special here: this only shows whether evaluations use the weights that are trained. If gradients or weights were wrong
+before, or rightly differ from the single process's, nothing is concluded. LS504 compares the weights itself, and uses
+only the outputs from here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from verifier.verdict import Failure
 
 
 def compare_evaluation(recording: Recording, step: int) -> Findings:
-    """The evaluation after ``step``, rank by rank, if everything was right up to there."""
+    """Compare the evaluation after ``step`` on each rank, if everything up to there was right."""
     findings = compare_outputs(recording, step)
     if findings.not_claimed or not findings.comparisons:
         return findings
@@ -31,7 +31,7 @@ def compare_evaluation(recording: Recording, step: int) -> Findings:
 
 
 def compare_outputs(recording: Recording, step: int) -> Findings:
-    """The same, whatever was right or wrong before; who holds weights that have not arrived may fetch them for it."""
+    """The same, whatever was wrong before. A strategy may fetch weights that have not arrived for the evaluation."""
     if reason := blocked_reference(recording):
         return Findings(blocked=reason)
     if reason := own_steps(recording):

@@ -1,10 +1,10 @@
-"""What a gradient is held to: the number that a single process has, and how far from it an honest strategy may be.
+"""The expected gradient: the single process's value, and how far from it a correct strategy may be.
 
-Special here is where it comes from. In exact arithmetic and in float64 it is the single process's gradient of the large
-batch. In float32, bfloat16 and complex64 that would be blurred by how a matrix product of another size rounds; there it
-is the mean of the ranks' own gradients, as the single process computed each of them on the same micro-batch, and what
-is left is the rounding of W terms and their mean, element by element, and of rows that were added up in another order.
-That is known for the first step; after it float32 is held to the large batch, to a thousandth.
+Special here: the source of the expected value. In exact arithmetic and in float64 it is the single process's gradient
+of the large batch. In float32, bfloat16 and complex64 a matrix product of another size rounds differently, which would
+blur it. There it is the mean of the ranks' own gradients, which the single process computed on the same micro-batches.
+The remaining error is the rounding of W terms and their mean, per element, and of rows added up in another order. The
+ranks' own gradients are known for the first step; later, float32 is compared with the large batch, to a thousandth.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from verifier.judge.inquiry import local_gradients
 from verifier.lines import TURNED
 from verifier.recording import Recording, Tensor
 
-ROUNDINGS = 16  # in the last place of the largest element: what another order of a few hundred additions comes to
-SINGLE_BOUND = 1e-3  # of a tensor's largest element: a few steps of roundings come to 1e-5, mistakes to their own size
-# Times what a few other orders came to, where products are rounded to bfloat16, by a layer or by autocast. The worst of
-# the right strategies tried, which has the rows of all ranks in one batch, came to 1.4 times that.
+ROUNDINGS = 16  # ulps of the largest element: what another order of a few hundred additions may change
+SINGLE_BOUND = 1e-3  # of a tensor's largest element: rounding reaches 1e-5 in a few steps, mistakes their own size
+# Times the error measured for a few other orders, where a layer or autocast rounds products to bfloat16. The worst
+# correct strategy tried, which has the rows of all ranks in one batch, reached 1.4 times that error.
 ORDERS = 4
 ADDED_TO_NORM = 1e-6  # by torch, before it divides
-NORM_ROUNDINGS = 16  # in the last place of the coarsest dtype: a norm may be taken tensor by tensor in their own
-LOSSY_DRIFT = 0.25  # of the largest element: what a few steps of declared roundings may add up to, generously
+NORM_ROUNDINGS = 16  # ulps of the coarsest dtype: a norm may be computed per tensor, each in its own dtype
+LOSSY_DRIFT = 0.25  # of the largest element: a generous limit on declared rounding over a few steps
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The gradient that a single process has, and how far from it an honest strategy may be (absolute)."""
+    """The gradient that a single process has, and how far from it a correct strategy may be (absolute)."""
 
     values: np.ndarray
     bound: np.ndarray | float
 
 
 def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Expected | None:
-    """What rank gradients of ``name`` are held to; None where no bound is known (bfloat16 after the first step)."""
+    """The expected gradient of ``name`` on a rank; None where no bound is known (bfloat16 after the first step)."""
     assert reference.values is not None
     world_size = recording.scenario.world_size
     scale = world_size if contract_of(recording).get("average") == "sum" else 1
@@ -80,16 +80,16 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
         values, bound = made.values, made.bound
     if lossy := contract_of(recording).get("lossy"):
         largest = float(_magnitude(recording, step, name).max(initial=0.0)) * scale
-        if recording.scenario.clip_norm is not None:  # what is rounded, and the norm by which it is then clipped
+        if recording.scenario.clip_norm is not None:  # rounding changes the gradient and the norm that clips it
             largest *= 2 * _clipped_by(recording, step, name, values)
         bound = bound + bound_lossy(largest, world_size, lossy)
-        if step > 0:  # roundings have moved the weights meanwhile; what a mistake does is larger
+        if step > 0:  # rounding has moved the weights since the start; a mistake changes them more
             bound = bound + LOSSY_DRIFT * largest_element(values)
     return Expected(values, bound)
 
 
 def _mean_of_ranks(recording: Recording, step: int, name: str, reference: Tensor, scale: int) -> Expected | None:
-    """The mean of the ranks' own gradients, clipped as all are; None: they are not known, or a sum is clipped."""
+    """The mean of the ranks' own gradients, clipped like all; None if they are unknown, or if a sum is clipped."""
     local, world_size = list(local_gradients(recording, step, name).values()), recording.scenario.world_size
     limit = recording.scenario.max_norm(step)
     if len(local) < world_size or (limit is not None and scale != 1):
@@ -106,7 +106,7 @@ def _mean_of_ranks(recording: Recording, step: int, name: str, reference: Tensor
 
 
 def _norm_of_means(recording: Recording, step: int) -> float:
-    """Of all gradients together, before they are clipped."""
+    """The norm of all gradients together, before clipping."""
     local = [local_gradients(recording, step, name).values() for name in recording.parameter_names]
     means = [np.mean([widened(gradient) for gradient in each], axis=0) for each in local if each]
     return _norm(means, recording.scenario.norm_type)
@@ -115,11 +115,11 @@ def _norm_of_means(recording: Recording, step: int) -> float:
 def _order_of_rows(
     recording: Recording, reference: Tensor, mean: np.ndarray, scale: int, shorter: float = 1.0
 ) -> float:
-    """What another order of adding up rows may come to: nothing says that a rank has to take its own in turn.
+    """The error that another order of adding up rows may cause: a rank need not process its rows in order.
 
-    It is measured: the large batch's gradient was added up otherwise than the mean of the ranks' own, and so was that
-    of each rank's rows turned round. The least is a few units in the last place of the largest element, of float32 or
-    of float64 where the parameter is of that: beside layers of float32, too, whose noise is among what is measured.
+    It is measured: the large batch's gradient was added up in another order than the mean of the ranks' own, and so was
+    the gradient of each rank's rows reversed. The minimum is a few ulps of the largest element, in float64 for a
+    float64 parameter and else in float32. That holds beside float32 layers as well: the measurement has their noise.
     """
     if has_norms(recording):
         return 0.0
@@ -139,10 +139,10 @@ def _order_of_rows(
 
 
 def added_to_norms(recording: Recording, step: int) -> float:
-    """By what part gradients may be longer than the single process's, up to ``step``, where they are clipped.
+    """The relative amount by which clipped gradients may be longer than the single process's, up to ``step``.
 
-    torch adds 1e-6 to the norm that it divides by, and others do not. What that comes to is read off the single
-    process: what it has clipped is shorter than the limit by that part. Where nothing is clipped, nothing is allowed.
+    torch adds 1e-6 to the norm that it divides by; other implementations do not. The effect is measured on the single
+    process: its clipped gradients are shorter than the limit by that amount. Without clipping it is 0.
     """
     assert recording.reference is not None
     part = 0.0
@@ -157,20 +157,20 @@ def added_to_norms(recording: Recording, step: int) -> float:
 
 
 def _norm(gradients: list[np.ndarray], norm_type: float) -> float:
-    """Of all together, as ``clip_grad_norm_`` has it: the second norm, or the largest element."""
+    """The norm of all ``gradients`` together, as in ``clip_grad_norm_``: the 2-norm, or the largest element."""
     if math.isinf(norm_type):
         return max((float(np.abs(g).max(initial=0.0)) for g in gradients), default=0.0)
     return math.sqrt(sum(float((np.abs(g) ** 2).sum()) for g in gradients))
 
 
 def _clipped_by(recording: Recording, step: int, name: str, clipped: np.ndarray) -> float:
-    """The factor, at most 1, by which clipping has shortened this gradient in the single process."""
+    """The factor, at most 1, by which clipping scaled this gradient in the single process."""
     local = list(local_gradients(recording, step, name).values())
     before = float(np.linalg.norm(np.mean(local, axis=0))) if local else 0.0
     return min(float(np.linalg.norm(clipped)) / before, 1.0) if before else 1.0
 
 
 def _magnitude(recording: Recording, step: int, name: str) -> np.ndarray:
-    """Element by element, the mean over ranks of the absolute local gradients."""
+    """The mean over ranks of the absolute local gradients, per element."""
     local = [np.abs(g).astype(np.float64) for g in local_gradients(recording, step, name).values()]
     return np.sum(local, axis=0) / recording.scenario.world_size if local else np.zeros(())

@@ -1,7 +1,7 @@
-"""Do frozen parameters rest? What they hold after the last step, against what the first forward used. Pure.
+"""Whether frozen parameters stay unchanged from the first forward to after the last step. Pure.
 
-Special here: each rank is compared with itself, so that nothing need be known of the update rule, nor of how a sharder
-lays parameters out. What has another shape at the one time than at the other is not compared.
+Special here: each rank is compared with itself, so the check needs to know neither the update rule nor how a sharder
+lays out parameters. A parameter whose shape differs between the two times is not compared.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from verifier.verdict import Failure
 
 
 def compare_frozen(recording: Recording) -> Findings:
-    """Every rank's frozen parameters, byte for byte. Empty where the model has none."""
+    """Compare every rank's frozen parameters byte for byte. Empty if the model has none."""
     findings, last = Findings(), recording.scenario.num_steps - 1
-    if recording.scenario.resume_after is not None:  # other replicas: LS504 judges what they were given
+    if recording.scenario.resume_after is not None:  # new replicas: LS504 judges what they loaded
         return findings
     for rank in recording.ranks:
         for name in recording.frozen_names:

@@ -1,8 +1,8 @@
-"""Gradients of ranks that train in groups of their own: each group's mean, and nobody else's. Pure functions.
+"""Gradients of ranks that train in groups of their own: each must be its group's mean. Pure functions.
 
-Special here: the single process has no such thing as a group, but it has computed each rank's own gradient. Where
-``.grad`` does not show what was stepped by, the weights do: it is the first step, of plain SGD. Who names a rank of
-another group is stopped by torch, whose words are read.
+Special here: the single process has no groups, but it has computed each rank's own gradient. Where ``.grad`` does not
+show the gradient that was stepped by, the weights do: it is the first step of plain SGD. A strategy that names a rank
+of another group is stopped by torch, and recognised by torch's message.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Own = dict[int, np.ndarray]  # the ranks' own gradients of a parameter, as the s
 
 
 def compare_in_groups(recording: Recording) -> Findings:
-    """Every rank's gradient of the first step, and where it took its weights, against its group's, by name.
+    """Compare every rank's gradient of the first step, and its weights' first movement, with its group's mean.
 
-    Not claimed where gradients are kept elsewhere than in ``.grad``, and the update rule is the strategy's own; nor
-    where ranks show parts of weights, of which it is not known whose they are.
+    Not claimed where gradients are kept outside ``.grad`` and the update rule is the strategy's own, nor where ranks
+    show parts of weights whose place in the whole is unknown.
     """
     if roots := _foreign_roots(recording):
         return Findings(comparisons=len(roots), failures=roots)
@@ -54,7 +54,7 @@ def compare_in_groups(recording: Recording) -> Findings:
             due = _together(own, _group(recording, rank), summed=contract.get("average") == "sum")
             due = due * clipped_by.get(rank.rank, 1.0)
             held, stepped = _values(rank, "gradient", 0, name), _stepped_by(recording, rank, name)
-            held = np.zeros_like(due) if held is None and not due.any() else held  # nobody in the group has used it
+            held = np.zeros_like(due) if held is None and not due.any() else held  # no rank in the group used it
             if stepped is not None and stepped.shape != due.shape:
                 hidden = True
             elif stepped is not None:
@@ -69,7 +69,7 @@ def compare_in_groups(recording: Recording) -> Findings:
 
 
 def _own_gradients(recording: Recording, name: str) -> Own:
-    """Each rank's own gradient of ``name``: zeros on ranks that did not use it, nothing where none did."""
+    """Each rank's own gradient of ``name``: zeros on ranks that did not use it, empty if no rank did."""
     known = {rank: widened(values) for rank, values in local_gradients(recording, 0, name).items()}
     zeros = {rank: np.zeros_like(values) for values in known.values() for rank in range(recording.scenario.world_size)}
     return zeros | known
@@ -83,7 +83,7 @@ def _not_comparable(recording: Recording) -> str | None:
 
 
 def _foreign_roots(recording: Recording) -> list[Failure]:
-    """Ranks that named a root, or a peer, that is not in their group: a rank of the job, 0 as a rule. torch raises."""
+    """Failures of ranks that named a root or peer outside their group, usually the job's rank 0: torch raises then."""
     failures = []
     for rank in recording.ranks:
         outcome = rank.outcome or {}
@@ -108,7 +108,7 @@ def _foreign_roots(recording: Recording) -> list[Failure]:
 
 
 def _clipped_by(recording: Recording) -> dict[int, float]:
-    """By rank, what clipping multiplies gradients by: ``clip_grad_norm_()`` with the norm of its group's."""
+    """By rank, the factor by which ``clip_grad_norm_()`` scales gradients, from the norm of its group's gradients."""
     limit = recording.scenario.max_norm(0)
     by_rank: dict[int, float] = {}
     if limit is None:
@@ -132,7 +132,7 @@ def _together(own: Own, ranks: tuple[int, ...], *, summed: bool) -> np.ndarray:
 
 
 def _whose(recording: Recording, mine: tuple[int, ...], held: np.ndarray, own: Own, alike: Alike) -> str | None:
-    """The ranks of another group whose mean, or sum, this is."""
+    """The ranks of another group whose mean or sum ``held`` is; None if there is no such group."""
     for group in groups(recording.scenario.world_size):
         if group != mine and any(alike(held, _together(own, group, summed=summed)) for summed in (False, True)):
             return ", ".join(map(str, group))
@@ -145,7 +145,7 @@ def _values(rank: RankRecording, what: str, step: int, name: str) -> np.ndarray 
 
 
 def _unit(recording: Recording, name: str) -> float | None:
-    """The unit roundoff of the dtype that ``name`` is in, where numbers are not small whole ones; else None."""
+    """The unit roundoff of the dtype of ``name``; None in exact arithmetic and in float64."""
     assert recording.reference is not None
     if is_exact(recording) or is_wide(recording):
         return None
@@ -154,8 +154,8 @@ def _unit(recording: Recording, name: str) -> float | None:
 
 
 def _stepped_by(recording: Recording, rank: RankRecording, name: str) -> np.ndarray | None:
-    """The gradient by which the weight has moved in its first step; None: the update rule may not be SGD's, or the
-    dtype too narrow to tell.
+    """The gradient by which the weight moved in the first step; None if the update rule may not be SGD's, or if the
+    dtype is too narrow to show it.
     """
     before, after = (_values(rank, "weight", step, name) for step in (-1, 0))
     if (_unit(recording, name) or 0) > UNIT_ROUNDOFF["float32"]:
@@ -169,7 +169,7 @@ def _stepped_by(recording: Recording, rank: RankRecording, name: str) -> np.ndar
 
 
 def _alike(one: np.ndarray, other: np.ndarray, unit: float | None = None) -> bool:
-    """Both are of small whole numbers, or of a dtype whose ``unit`` roundoff is known: what is wrong is far off."""
+    """Return whether two gradients are equal up to rounding, by ``unit`` if given; wrong ones are far off."""
     if one.shape != other.shape:
         return False
     largest = max(float(np.abs(values).max(initial=0.0)) for values in (one, other))
@@ -179,7 +179,7 @@ def _alike(one: np.ndarray, other: np.ndarray, unit: float | None = None) -> boo
 
 
 def _along(held: np.ndarray, due: np.ndarray) -> bool:
-    """Is ``held`` a multiple of ``due``?"""
+    """Return whether ``held`` is a positive multiple of ``due``."""
     if held.shape != due.shape or not due.any():
         return False
     factor = float((held * due).sum() / np.square(due).sum())
@@ -205,7 +205,7 @@ def _failure(
         explanation = f"{where} of {name}, or what its weight was stepped by, is that of ranks {other}"
         hint = "take owners from the group (get_rank(group), get_world_size(group)), and hand it to every collective"
     elif recording.scenario.clip_norm is not None and _along(held, due):
-        cause, confidence = "clipped_otherwise", 0.8  # another gradient that is wrong makes another norm, too
+        cause, confidence = "clipped_otherwise", 0.8  # another wrong gradient changes the norm as well
         explanation = f"{where} of {name} is clipped by another norm than that of the group's gradients"
         hint = "the norm of replicated gradients needs no collective; that of parts is added up over the group alone"
     else:

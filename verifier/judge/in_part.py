@@ -1,7 +1,7 @@
-"""A gradient of which a part is the right mean and the rest a rank's own: some of it was in no collective.
+"""A gradient of which part is the right mean and the rest is the rank's own: some elements were in no collective.
 
-Special here: it is asked element by element, and every one has to be the one or the other, so it is for the last of the
-patterns. Of few wrong elements some may fit by chance, above all in exact arithmetic, where numbers are few.
+Special here: every single element has to be one or the other, so this is among the last patterns. A few wrong elements
+may fit by chance, above all in exact arithmetic, where there are few distinct numbers.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ HINT = (
 
 
 def in_part(e: GradientEvidence) -> Cause | None:
-    """The rank's own, as it is or divided by the number of ranks, where the mean is not."""
+    """The cause if each element is the mean or the rank's own gradient (possibly divided by the world size)."""
     mine = e.local.get(e.rank)
     if e.agreed or e.world_size == 1 or mine is None or not mine.shape == e.observed.shape == e.expected.shape:
         return None
-    if e.observed.dtype == np.float16:  # in which small elements are near to anything
+    if e.observed.dtype == np.float16:  # its tolerance makes small elements match anything
         return None
     right = _near(e.observed, e.expected, e)
     for divisor, told in ((1, "own gradient"), (e.world_size, f"own gradient divided by {e.world_size}")):
         own = _near(e.observed, mine / divisor, e) & ~right
-        if (right & (e.expected != 0)).any() and own.any() and (right | own).all():  # zeros are right by themselves
+        if (right & (e.expected != 0)).any() and own.any() and (right | own).all():  # zeros match anyway
             return Cause(
                 "reduced_in_part",
                 0.9 if own.sum() >= SURE_FROM else 0.6,
@@ -45,7 +45,7 @@ def _near(a: np.ndarray, b: np.ndarray, e: GradientEvidence) -> np.ndarray:
 
 
 def _which(own: np.ndarray) -> str:
-    """The wrong elements, in words, as they lie in memory."""
+    """A phrase for the wrong elements, by their place in memory."""
     number, flat = int(own.sum()), own.reshape(-1)
     at_the_end = bool(flat[-number:].all())
     if number == 1:

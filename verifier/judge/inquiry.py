@@ -1,6 +1,6 @@
-"""From a difference to a failure: gathers what is known around a wrong gradient, and asks what could make it so.
+"""From a difference to a failure: gathers the evidence around a wrong gradient, and asks for the cause.
 
-Special here: everything that a pattern may want is looked up in the recording, and nothing is computed again. Pure.
+Special here: all evidence is looked up in the recording, and nothing is computed again. Pure.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ AFTER_FORWARD = ("backward", "before_step", "step")  # phases of a step
 
 
 def local_gradients(recording: Recording, step: int, name: str, what: str = "local_gradient") -> dict[int, np.ndarray]:
-    """Each rank's own gradient before synchronisation, as the single process computed it, where it was recorded: in the
-    first step. Tags are the same in each.
+    """Each rank's own gradient before synchronisation, as the single process computed it.
 
-    ``what``: of all its micro-batches, or ``first_gradient``, ``last_gradient``: of one alone.
+    It is recorded in the first step only; tagged gradients are the same in every step. ``what``: ``local_gradient`` for
+    all its micro-batches, ``first_gradient`` or ``last_gradient`` for one of them.
     """
     assert recording.reference is not None
     ranks = range(recording.scenario.world_size)
@@ -43,9 +43,9 @@ def wrong_gradient(
     *,
     before_step: bool = False,
 ) -> Failure:
-    """What is said of a gradient that is not the single process's: where, and why as far as a pattern tells.
+    """The failure for a gradient that is not the single process's: where it is, and its cause if a pattern fits.
 
-    ``before_step``: ``observed`` is not what was recorded last, but what was there before ``step()`` changed it.
+    ``before_step``: ``observed`` is not the gradient recorded last, but the one before ``step()`` changed it.
     """
     scenario = recording.scenario
     evidence = GradientEvidence(
@@ -79,7 +79,7 @@ def wrong_gradient(
 def rounded_gradient(
     recording: Recording, rank: RankRecording, step: int, name: str, dtype: str, difference: Difference
 ) -> Failure:
-    """What is said of a gradient that is no further off than it may be, and holds nothing but numbers of ``dtype``."""
+    """The failure for a gradient that is within its bound, but holds only numbers of ``dtype``."""
     return _failure(rank.rank, rounded(dtype), recording.scenario.name, step, name, difference)
 
 
@@ -100,7 +100,7 @@ def _failure(rank: int, cause: Cause | None, scenario: str, step: int, name: str
 
 
 def _neighbours(recording: Recording, step: int, name: str, shape: tuple[int, ...]) -> dict[str, dict[int, np.ndarray]]:
-    """The local gradients of the other parameters of this shape, where some rank has none of this one."""
+    """The local gradients of other parameters of this shape, if some rank has none of ``name``; else empty."""
     if len([g for g in local_gradients(recording, step, name).values() if g.any()]) == recording.scenario.world_size:
         return {}
     found = {other: local_gradients(recording, step, other) for other in recording.parameter_names if other != name}
@@ -108,27 +108,27 @@ def _neighbours(recording: Recording, step: int, name: str, shape: tuple[int, ..
 
 
 def _inputs(recording: Recording) -> dict[int, str]:
-    """Whose inputs ranks' models got, where they were not their own; of no matter where gradients are tags."""
+    """By rank, whose inputs its model got if not its own. Empty for tagged gradients, which no input changes."""
     if recording.scenario.tagged:
         return {}
     return {rank.rank: rank.notes[OTHER_INPUTS] for rank in recording.ranks if OTHER_INPUTS in rank.notes}
 
 
 def _reduced_to(rank: RankRecording, step: int) -> int | None:
-    """The other rank that alone gets what this one reduces in ``step``, counts aside; None: nothing is, or not so."""
+    """The one other rank to which this rank reduces everything in ``step``, integers aside; None if there is none."""
     issued = [c for c in rank.collectives if c.step == step and c.phase in AFTER_FORWARD and "int" not in c.dtype]
     roots = {c.root if c.op == "reduce_" else None for c in issued}
     return roots.pop() if len(roots) == 1 and rank.rank not in roots else None
 
 
 def _held(recording: Recording, step: int, name: str) -> dict[int, np.ndarray]:
-    """What each rank's optimizer finds, in a step of which the single process has not computed the ranks' shares."""
+    """The gradient that each rank's optimizer finds, in steps after the first; empty in the first step."""
     found = {} if step == 0 else {rank.rank: _values(rank, "gradient", step, name) for rank in recording.ranks}
     return {rank: values for rank, values in found.items() if values is not None}
 
 
 def _agreed(recording: Recording, step: int, name: str) -> bool:
-    """Do all ranks hold the same wrong gradient, bit for bit?"""
+    """Return whether all ranks hold the same gradient, bit for bit."""
     held = [rank.tensor("gradient", step, name) for rank in recording.ranks]
     return len(held) > 1 and None not in held and len({tensor.digest for tensor in held if tensor is not None}) == 1
 
@@ -142,7 +142,7 @@ def _contents(recording: Recording, rank: int, step: int, name: str, difference:
     if not recording.scenario.tagged:
         return None
     shape = next(e["shape"] for e in recording.ranks[rank].notes["parameters"] if e["name"] == name)
-    if len(difference.index) != len(shape):  # what was found has another shape
+    if len(difference.index) != len(shape):  # the observed gradient has another shape
         return None
     element = int(np.ravel_multi_index(difference.index, shape)) if shape else 0
     return partners(recording, rank, step, name, element)

@@ -1,8 +1,8 @@
-"""What an optimizer of a strategy's own does to gradients inside its ``step()``. Pure functions on recordings.
+"""What a strategy's own optimizer does to gradients inside its ``step()``. Pure functions on recordings.
 
-Special here: a rule may scale gradients in place (LARC), or use them up (Muon), so that what the optimizer inside finds
-is not the single process's, and rightly. Then the gradient before ``step()`` is judged, and what became of it is left
-to the weights; where nothing looks at those, that is said.
+Special here: a rule may scale gradients in place (LARC) or consume them (Muon), so that the inner optimizer rightly
+finds other gradients than the single process's. Then the gradient before ``step()`` is judged, and its use is judged by
+the weights. If nothing compares the weights, the findings are blocked with that reason.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from verifier.judge.arithmetic import SINGLE, WIDE
 from verifier.judge.comparison import UNIT_ROUNDOFF
 from verifier.recording import EARLIER, RankRecording, Recording, Tensor
 
-ROUNDINGS = 4  # 1 / W, the product with it, and as many again: a rule's own factor is that near to 1 / W by no accident
-SHOWN_ALONE = "shown_alone"  # a note that judging makes: in some scenario, one rank shows where the own rule leads
+ROUNDINGS = 4  # 1 / W, the product with it, and as many again: no rule's factor is so near to 1 / W by accident
+SHOWN_ALONE = "shown_alone"  # a note that judging makes: in some scenario, a run on one rank completed for the own rule
 CHANGED_INSIDE = "step() changes gradients, by a rule of the strategy's own that could not be compared with one rank's"
 
 
 def before_its_own_step(recording: Recording, rank: RankRecording, step: int, name: str) -> np.ndarray | None:
-    """The gradient before ``step()``, if a rule of the strategy's own has changed it in there.
+    """The gradient before ``step()``, if the strategy's own rule changed it inside.
 
-    None: nothing has, or it was multiplied or divided by the number of ranks, which is no rule.
+    None if it did not change, or if it was only multiplied or divided by the world size, which is no rule.
     """
     earlier = rank.tensor(EARLIER, step, name)
     if {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes) or earlier is None or earlier.values is None:
@@ -35,8 +35,9 @@ def before_its_own_step(recording: Recording, rank: RankRecording, step: int, na
 
 
 def _by_ranks(recording: Recording, rank: RankRecording, step: int, earlier: Tensor) -> set[str]:
-    """Was what is ``earlier`` multiplied, or divided, by the number of ranks, in ``step()``, as far as roundings tell?
-    Those of bfloat16 are so wide that a rule's own factor may lie among them; for one parameter, not for all.
+    """The ways in which ``step()`` scaled ``earlier`` by the world size, up to rounding: "divided", "multiplied".
+
+    bfloat16 rounds so coarsely that a rule's own factor may match for one parameter, but not for all.
     """
     after, before = rank.tensors["gradient", step, earlier.name].values, earlier.values
     if after is None or before is None or after.shape != before.shape:
@@ -47,8 +48,8 @@ def _by_ranks(recording: Recording, rank: RankRecording, step: int, earlier: Ten
 
 
 def weights_tell(recording: Recording, *, strictly: bool) -> bool:
-    """Do weights show what became of gradients? Here, if they are held ``strictly`` to the single process's, or in
-    another scenario to one rank's.
+    """Return whether the weights are judged: here if they are compared ``strictly`` with the single process's, or in
+    another scenario if they are compared with one rank's.
     """
     notes, scenario = recording.ranks[0].notes, recording.scenario
     as_asked = strictly and "own_optimizer" not in notes and not scenario.tagged

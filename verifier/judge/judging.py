@@ -1,7 +1,7 @@
-"""From what checks found to what they conclude.
+"""From the findings of checks to their verdicts.
 
-Special here: a check that compared nothing is *unknown*, one that raised is *unknown*, and only one that compared
-something everywhere and found nothing wrong *passes*.
+Special here: a check that compared nothing is *unknown*, and so is a check that raised. A check *passes* only if it
+compared something in every scenario and found nothing wrong.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def load_checks(codes: Sequence[str] | None = None) -> list[Check]:
 
 
 def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[Scenario] = ()) -> CheckResult:
-    """Judge every recording that ``check`` wants, and draw one conclusion.
+    """Judge every recording that ``check`` wants, and return one result.
 
-    ``planned`` are the scenarios that should have been recorded: one that is missing is not a pass.
+    ``planned`` are the scenarios that should have been recorded: if one is missing, the check cannot pass.
     """
     wanted = [recording for recording in recordings if check.wants(recording.scenario)]
     made = {recording.scenario.name for recording in recordings}
@@ -85,14 +85,12 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
 
 
 def _shown(failures: list[Failure]) -> list[Failure]:
-    """The first few, those that are explained before the others: eight without a reason would hide the one that has."""
+    """The first few failures, explained ones first: eight without a cause would hide the one that has a cause."""
     return sorted(failures, key=lambda failure: failure.cause is None)[:MAX_FAILURES_SHOWN]
 
 
 def _not_by_clipping(failures: list[Failure], recordings: Sequence[Recording]) -> list[Failure]:
-    """``failures``; where the same model's gradients are wrong in steps that were not clipped, how others were clipped
-    explains nothing.
-    """
+    """``failures``, without clipping as a cause where the same model's gradients are wrong without clipping as well."""
     scenarios = {recording.scenario.name: recording.scenario for recording in recordings}
     wrong = {f.scenario for f in failures if f.scenario in scenarios and scenarios[f.scenario].clip_norm is None}
     models = {scenarios[name].workload for name in wrong}
@@ -105,7 +103,7 @@ def _not_by_clipping(failures: list[Failure], recordings: Sequence[Recording]) -
 
 
 def _with_what_places_say(failures: list[Failure], recordings: Sequence[Recording]) -> list[Failure]:
-    """``failures``; where all of them are of ranks on several nodes, or of an early import, that is the remedy."""
+    """``failures``, with another hint if all of them are from ranks on several nodes, or all from an early import."""
     on_nodes = {recording.scenario.name for recording in recordings if recording.scenario.several_nodes}
     early = {recording.scenario.name for recording in recordings if recording.scenario.imported_first}
     for of, remedy in ((on_nodes, MEANT), (early, TOO_EARLY)):
@@ -115,7 +113,7 @@ def _with_what_places_say(failures: list[Failure], recordings: Sequence[Recordin
 
 
 def _folded(told: list[tuple[str, str]]) -> list[str]:
-    """Each reason once, with the names of the scenarios that it is true of."""
+    """Each reason once, with the names of its scenarios."""
     names: dict[str, list[str]] = {}
     for name, reason in told:
         names.setdefault(reason, []).append(name)

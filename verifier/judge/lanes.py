@@ -1,8 +1,8 @@
-"""Which calls of different ranks belong together: collectives by group and place, messages by channel.
+"""Matches calls of different ranks: collectives by group and position, messages by channel.
 
 Special here: a group is its name *and* its members, because two groups on different ranks may share a name. Only a
-group's members are compared, and only their collectives: sends and receives have an order per channel (from, to, tag),
-not per group. Calls that the backend refused were never sent, and have no place. Pure.
+group's members are compared, and only their collectives: sends and receives are ordered per channel (from, to, tag),
+not per group. Calls that the backend refused were never sent, and have no position. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from verifier.recording import SENDS, Collective, Recording
 
 @dataclass
 class Lane:
-    """One group: what each member issued in it, in order. A member that issued nothing is there, with nothing."""
+    """One group: the collectives that each member issued in it, in order; an empty list for one that issued none."""
 
     group: str
     members: dict[int, list[Collective]]
@@ -32,16 +32,16 @@ class Address:
 
 @dataclass
 class Channel:
-    """What was sent from one rank to another under one tag, and what was received there, each in order."""
+    """The sends from one rank to another under one tag, and the receives there, each in order."""
 
     address: Address
     sent: list[Collective] = field(default_factory=list)
     received: list[Collective] = field(default_factory=list)
-    guessed: bool = False  # the receiver has receives from anyone, and nobody knows from whom
+    guessed: bool = False  # the receiver also received from anyone, and the sender of that is unknown
 
 
 def lanes(recording: Recording) -> list[Lane]:
-    """The groups in which collectives were seen, in the order of the first."""
+    """The groups in which collectives were seen, in the order of their first collective."""
     found: dict[tuple[str, tuple[int, ...] | None], Lane] = {}
     for rank in recording.ranks:
         for collective in rank.collectives:

@@ -1,10 +1,10 @@
-"""Were gradients averaged before they were tagged? Then tags tell nothing of how they travelled. So it is with an
-infinity that is put in on one rank (``overflow``).
+"""Whether gradients were averaged before they were tagged: then tags say nothing about the reduction. The same holds
+for an infinity that is put in on one rank (``overflow``).
 
-Special here: tags are put on at the parameter, the last place on a gradient's way that is sure to exist. A strategy may
-reduce in front of it, in an autograd node between the parameter and its use; what arrives is then the same on all
-ranks already, though each has data of its own, and tags would undo it. The scenarios without tags judge such a
-strategy: what is not claimed here cannot hide a mistake there. And it may train other tensors than were tagged.
+Special here: tags are set at the parameter, the last place on a gradient's way that always exists. A strategy may
+reduce before it, in an autograd node between the parameter and its use. What arrives is then already equal on all
+ranks, though each has its own data, and tags would undo that. Scenarios without tags judge such a strategy, so not
+claiming this one hides no mistake. A strategy may also train other tensors than those that were tagged.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ COPIES = "the strategy trains copies of {which}, or has reduced them before: tag
 
 
 def not_reached(recording: Recording) -> str | None:
-    """Why this recording's tags say nothing, where other tensors are trained than were tagged; None: they may.
+    """Return why this recording's tags say nothing, if other tensors are trained than were tagged; else None.
 
-    ``fully_shard(ignored_params=...)`` puts others in the place of some parameters, and leaves the rest.
+    ``fully_shard(ignored_params=...)`` replaces some parameters and leaves the rest.
     """
     fired = [rank.notes.get("tags_fired") for rank in recording.ranks]
     if not recording.scenario.tagged or recording.reference is None:
@@ -36,9 +36,9 @@ def not_reached(recording: Recording) -> str | None:
 
 
 def tagged_too_late(recording: Recording) -> str | None:
-    """Why this recording's tags say nothing; None: they may, or there are none."""
+    """Return why this recording's tags say nothing, if gradients arrived equal; None otherwise or without tags."""
     if not (recording.scenario.tagged or recording.scenario.overflow) or recording.scenario.world_size == 1:
         return None
-    arrived = [rank.notes.get("arrived", {}) for rank in recording.ranks]  # digests by parameter, without those of 0
+    arrived = [rank.notes.get("arrived", {}) for rank in recording.ranks]  # digests by parameter, zeros left out
     shared = set(arrived[0]).intersection(*arrived[1:])
     return REASON if any(len({digests[name] for digests in arrived}) == 1 for name in shared) else None

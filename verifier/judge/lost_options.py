@@ -1,7 +1,7 @@
-"""Were AdamW's betas or its eps lost, and torch's own used in their place? A pure function on recordings.
+"""Whether AdamW's betas or eps were lost, and torch's defaults used instead. A pure function on recordings.
 
-Special here: the steps are taken again, from the single process's gradients and the replica's start, so that what was
-lost is named and not guessed. Loshchilov and Hutter, "Decoupled Weight Decay Regularization", algorithm 2.
+Special here: the steps are computed again from the single process's gradients and the replica's initial weights, so the
+lost option is found and not guessed. Loshchilov and Hutter, "Decoupled Weight Decay Regularization", algorithm 2.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 from verifier.recording import Recording
 from verifier.scenario import ADAMW_BETAS, ADAMW_DECAY, ADAMW_EPS
 
-ROUNDINGS = 1e-9  # relative to how far weights have moved; a lost option moves them by thousandths of that
+ROUNDINGS = 1e-9  # relative to the weights' movement; a lost option changes it by thousandths
 
 
 def lost_options(recording: Recording, step: int, name: str, after: np.ndarray | None) -> str | None:
-    """Which options torch's own stand for, if with those AdamW comes to ``after`` in ``step``; else None."""
+    """The lost options, if AdamW with torch's defaults in their place reaches ``after`` in ``step``; else None."""
     scenario = recording.scenario
     if scenario.optimizer != "adamw" or scenario.groups or scenario.clip_norm is not None or scenario.weight_decay:
         return None
@@ -33,7 +33,7 @@ def lost_options(recording: Recording, step: int, name: str, after: np.ndarray |
 
 
 def _history(recording: Recording, step: int, name: str) -> tuple[np.ndarray, list[np.ndarray]] | None:
-    """The weights that training began with, and the gradients since; None where one of them is not known whole."""
+    """The initial weights and the gradients since; None if one of them is not known whole."""
     assert recording.reference is not None
     tensors = [recording.ranks[0].tensor("weight", -1, name)]
     tensors += [recording.reference.tensor("gradient", number, name) for number in range(step + 1)]

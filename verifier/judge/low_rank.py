@@ -1,9 +1,9 @@
-"""Was a matrix of gradients sent as the product of two thin ones? Then it has a low rank, and the right one has not.
+"""Whether a gradient was sent as the product of two thin matrices: it then has a low rank, and the right one has not.
 
-Special here: what one rank alone computed from few samples has a low rank as well, so this comes after the patterns
-that know the ranks' own gradients. Vogels et al., "PowerSGD" (2019): the first dimension against all others. Of large
-matrices it is asked of a product with random numbers, which has the same rank, as far as that can be: Halko et al.,
-"Finding structure with randomness" (2011).
+Special here: a gradient that one rank computed from few samples has a low rank as well, so this comes after the
+patterns that know the ranks' own gradients. Matrices have the first dimension against all others, as in Vogels et al.,
+"PowerSGD" (2019). Of a large matrix, the rank of its product with random numbers is taken, which is the same up to the
+sketch's size: Halko et al., "Finding structure with randomness" (2011).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 
 from verifier.judge.evidence import Cause, GradientEvidence, is_one_row
 
-LOW, HIGH = 2, 4  # ranks that are one, and that are none
-SKETCH = 32  # rows and columns of what large matrices are brought to
-ROUNDINGS = 1e-5  # of the largest singular value; in float32, where a product is rounded
+LOW, HIGH = 2, 4  # matrix ranks: at most LOW is low, at least HIGH is not
+SKETCH = 32  # rows and columns to which large matrices are reduced
+ROUNDINGS = 1e-5  # of the largest singular value, as float32 rounds a product
 
 
 def low_rank(e: GradientEvidence) -> Cause | None:
@@ -43,13 +43,13 @@ def _has_a_rank(matrix: np.ndarray) -> bool:
 
 
 def _rank(matrix: np.ndarray) -> int:
-    scaled = matrix.astype(np.float64) / np.abs(matrix).max()  # sums of the largest numbers would be infinite
+    scaled = matrix.astype(np.float64) / np.abs(matrix).max()  # unscaled, sums of the largest numbers would overflow
     small = _sketched(_sketched(scaled).T)
     sizes = np.linalg.svd(small, compute_uv=False)
     return int((sizes > ROUNDINGS * sizes[0]).sum())
 
 
 def _sketched(matrix: np.ndarray) -> np.ndarray:
-    """``matrix`` with few columns, sums of all by random weights; the same ones each time."""
+    """``matrix`` reduced to few columns, which are sums of all columns with fixed random weights."""
     columns = matrix.shape[1]
     return matrix @ np.random.default_rng(0).normal(size=(columns, SKETCH)) if columns > SKETCH else matrix

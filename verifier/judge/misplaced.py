@@ -1,7 +1,7 @@
-"""Causes that lie in space: the right numbers, in places that are not theirs.
+"""Causes that lie in space: the right numbers in the wrong places.
 
-Special here: no tolerance can hide behind a permutation. Either all numbers of a tensor are there, or the codes of a
-tagged gradient say themselves where they belong.
+Special here: a permutation is not fitted by a tolerance. Either all numbers of a tensor are there, or the codes of a
+tagged gradient say where they belong.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def misplaced(e: GradientEvidence) -> Cause | None:
 
 
 def same_in_another_order(observed: np.ndarray | None, expected: np.ndarray | None) -> bool:
-    """Are these the same numbers, but for rounding, and not in the same places? Too few of them are no evidence."""
+    """Return whether these are the same numbers up to rounding, in other places. Too few of them are no evidence."""
     if observed is None or expected is None:
         return False
     if observed.dtype.kind != "f" or observed.shape != expected.shape or expected.size < FEWEST_ELEMENTS:

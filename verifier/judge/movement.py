@@ -1,6 +1,6 @@
-"""Did weights move, by what factor too far, and does the world size explain it? Pure.
+"""Whether weights moved, by what factor too far, and whether the world size explains that factor. Pure.
 
-Special here: one factor for all elements of a tensor, or none. A factor that fits most of them is a coincidence.
+Special here: one factor for all elements of a tensor, or none. A factor that fits only most of them is a coincidence.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from verifier.recording import RankRecording
 
 
 def rests(rank: RankRecording, name: str, before: int, after: int) -> bool:
-    """Is the weight the same, to the bit, after step ``before`` and after step ``after``?"""
+    """Return whether the weight has the same bits after step ``before`` and after step ``after``."""
     held = [rank.tensor("weight", step, name) for step in (before, after)]
     return None not in held and len({tensor.digest for tensor in held if tensor is not None}) == 1
 
 
 def common_factor(start: np.ndarray | None, after: np.ndarray | None, wanted: np.ndarray | None) -> float | None:
-    """By how much every element moved further than it should have; None: by no one factor, or it cannot be told.
+    """The one factor, other than 1, by which every element moved further than it should; None if there is none.
 
-    Of any dtype: the weights before a step, after it, and those that there should be. Of several shapes: no factor.
+    ``start`` and ``after`` are the weights before and after a step, of any dtype. Different shapes have no factor.
     """
     if start is None or after is None or wanted is None or not start.shape == after.shape == wanted.shape:
         return None
-    if "b" in (start.dtype.kind, after.dtype.kind, wanted.dtype.kind):  # truth values have no difference
+    if "b" in (start.dtype.kind, after.dtype.kind, wanted.dtype.kind):  # numpy does not subtract booleans
         return None
-    with np.errstate(invalid="ignore", divide="ignore"):  # weights that had not arrived are signalling NaNs
+    with np.errstate(invalid="ignore", divide="ignore"):  # weights that have not arrived are signalling NaNs
         moved, due = after - start, wanted - start
         told = np.abs(due) > 1e-3 * np.abs(due).max(initial=0.0)
         factor = float(np.median(np.real(moved[told] / due[told]))) if np.count_nonzero(told) >= 4 else math.nan
@@ -36,7 +36,7 @@ def common_factor(start: np.ndarray | None, after: np.ndarray | None, wanted: np
 
 
 def told(factor: float) -> str:
-    """``factor`` in three digits, or in as many as show that it is not 1."""
+    """``factor`` in three digits, or in as many as are needed to show that it is not 1."""
     return next((text for digits in (3, 6, 12) if (text := f"{factor:.{digits}g}") != "1"), f"{factor:.12g}")
 
 
@@ -45,7 +45,7 @@ def is_about(factor: float, number: float) -> bool:
 
 
 def told_by_the_world_size(factor: float, world_size: int) -> str:
-    """ ": the world size", if that is the factor, its root, or one over it; else nothing."""
+    """The phrase ": the world size", or its root, or one over it, if that is the factor; else an empty string."""
     known = {
         "the world size": world_size,
         "the root of the world size": world_size**0.5,

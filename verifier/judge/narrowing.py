@@ -1,7 +1,7 @@
-"""Does a wrong gradient, or weight, look as if it had been rounded to a narrower dtype? Pure functions on arrays.
+"""Whether a wrong gradient or weight was rounded to a narrower dtype. Pure functions on arrays.
 
-Special here: being off by little is not enough. What came off a wire of a narrow dtype *is* a number of that dtype, but
-for the division by the number of ranks; a gradient that is off by a per cent for another reason is not.
+Special here: a small error is not enough. A value that travelled in a narrow dtype *is* a number of that dtype, up to
+the division by the world size. A gradient that is off by one per cent for another reason is not.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import numpy as np
 
 from verifier.judge.evidence import Cause, GradientEvidence
 
-# The narrowest comes first: but for its range, a number of bfloat16 is one of float16 as well.
+# The narrowest comes first: except for its range, a number of bfloat16 is a number of float16 as well.
 ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
-MANY = 0.1  # of the elements: roundings are in many places
+MANY = 0.1  # of the elements: rounding affects many places
 FEW_ULPS = 8
 MOST = 0.98  # of the elements that must be numbers of the dtype
 
 
 def rounded_to(observed: np.ndarray, expected: np.ndarray, local: Mapping[int, np.ndarray]) -> str | None:
-    """The dtype that explains ``observed``, of the shape of ``expected``, with ``local`` each rank's own gradient.
+    """The narrower dtype that explains ``observed``, of the shape of ``expected``; ``local``: each rank's own gradient.
 
-    None: it is further off than roundings are, in too few places, or holds numbers that the dtype does not have.
+    None if the error exceeds rounding, is in too few places, or if ``observed`` holds numbers that the dtype lacks.
     """
     kind = str(observed.dtype)
     if kind not in ("float32", "float64") or not (np.isfinite(observed).all() and expected.any()):
@@ -32,7 +32,7 @@ def rounded_to(observed: np.ndarray, expected: np.ndarray, local: Mapping[int, n
     error = np.abs(observed - expected)
     if np.count_nonzero(error) < max(3, MANY * np.count_nonzero(expected)):
         return None
-    if (error <= FEW_ULPS * np.finfo(observed.dtype).eps * magnitude).all():  # its own dtype explains that
+    if (error <= FEW_ULPS * np.finfo(observed.dtype).eps * magnitude).all():  # rounding in its own dtype explains it
         return None
     for dtype, roundoff in ROUNDOFF.items():
         if dtype == kind or np.any(error > (world_size + 2) * roundoff * magnitude + 2.0**-24):
@@ -43,7 +43,7 @@ def rounded_to(observed: np.ndarray, expected: np.ndarray, local: Mapping[int, n
 
 
 def another_dtype(e: GradientEvidence) -> Cause | None:
-    """Is the gradient of a narrower dtype than its parameter, and off by no more than that explains?"""
+    """The cause if the gradient has a narrower dtype than its parameter, and no larger error than that explains."""
     if e.weight is None or e.weight.dtype == e.observed.dtype or str(e.observed.dtype) not in ROUNDOFF:
         return None
     largest = float(np.abs(e.expected).max(initial=0.0))
@@ -63,10 +63,11 @@ def another_dtype(e: GradientEvidence) -> Cause | None:
 
 
 def held_in(after: np.ndarray | None, wanted: np.ndarray | None, step: int, noise: float = 0.0) -> str | None:
-    """The narrower dtype that ``after``, float64 weights after ``step`` as ``wanted`` after the same, was kept in.
+    """The narrower dtype in which ``after``, the float64 weights after ``step``, was kept; ``wanted`` is right.
 
-    ``noise``: what narrower layers around them may have moved them by. None: ``after`` holds other numbers than those
-    of such a dtype, is further off than that explains, or ``wanted`` holds as many of them, as in exact arithmetic.
+    ``noise``: how far narrower layers around them may have moved them. None if ``after`` holds other numbers than
+    those of such a dtype, if its error is larger than that explains, or if ``wanted`` holds only such numbers as well,
+    as in exact arithmetic.
     """
     if after is None or wanted is None or after.shape != wanted.shape or str(after.dtype) != "float64":
         return None
@@ -81,8 +82,9 @@ def held_in(after: np.ndarray | None, wanted: np.ndarray | None, step: int, nois
 
 
 def came_in(observed: np.ndarray, wanted: np.ndarray, world_size: int, bound: np.ndarray | float = 0.0) -> str | None:
-    """The narrower dtype that ``observed``, a gradient of float64, travelled in: it holds numbers of that, or those
-    divided by the number of ranks, and ``wanted``, within whose ``bound`` it is, does not.
+    """The narrower dtype in which ``observed``, a float64 gradient within ``bound`` of ``wanted``, travelled.
+
+    It holds numbers of that dtype, possibly divided by the world size, and ``wanted`` does not.
     """
     noise = float(np.max(bound, initial=0.0))
     for times in (1, world_size):
@@ -92,7 +94,7 @@ def came_in(observed: np.ndarray, wanted: np.ndarray, world_size: int, bound: np
 
 
 def rounded(dtype: str) -> Cause:
-    """What is said of a gradient that came in ``dtype``."""
+    """The cause for a gradient that travelled in ``dtype``."""
     return Cause(
         "rounded_on_the_wire",
         0.9,
@@ -102,7 +104,7 @@ def rounded(dtype: str) -> Cause:
 
 
 def _numbers_of(values: np.ndarray, dtype: str) -> bool:
-    """Are nearly all elements numbers of ``dtype``, but for a rounding of their own dtype?"""
+    """Return whether nearly all elements are numbers of ``dtype``, up to rounding in their own dtype."""
     narrow = _narrowed(values.astype(np.float32), dtype).astype(np.float64)
     few = 4 * np.finfo(values.dtype).eps * np.abs(values)
     return bool(np.mean(np.abs(values - narrow) <= few) >= MOST)

@@ -1,9 +1,9 @@
 """Gradients behind a norm over samples (BatchNorm). Pure functions on recordings.
 
-Special here: two answers are right. A norm that sees its rank's samples alone has for its gradient the mean of the
-ranks' own, as all gradients do; one whose statistics are synchronised (torch.nn.SyncBatchNorm) has that of all samples,
-which is another number. Roundings are larger than elsewhere: the bias before a norm has no gradient but what is left
-of terms that cancel, so the bound is relative to the largest gradient of the model.
+Special here: two values are right. If a norm sees only its rank's samples, the gradient is the mean of the ranks' own,
+as usual. If its statistics are synchronised (torch.nn.SyncBatchNorm), it is the gradient of all samples, which is a
+different number. Rounding is larger than elsewhere: the gradient of a bias before a norm is only the residue of terms
+that cancel, so the bound is relative to the largest gradient of the model.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 from verifier.judge.comparison import bound_lossy, compare
 from verifier.recording import Recording
 
-BOUND = 1e-4  # of the model's largest gradient; and what a declared rounding may come to there
+BOUND = 1e-4  # of the model's largest gradient; a declared rounding adds to it
 
 
 def is_right(recording: Recording, step: int, name: str, observed: np.ndarray, mean: np.ndarray) -> bool:
-    """Is ``observed`` the ``mean`` of the ranks' own gradients of ``name``, or the gradient of all their samples?"""
+    """Return whether ``observed`` is the ``mean`` of the ranks' own gradients, or the gradient of all samples."""
     assert recording.reference is not None
     times = _times(recording)
     largest, of_all = times * _largest(recording, step), recording.reference.tensor("gradient", step, name)
@@ -29,7 +29,7 @@ def is_right(recording: Recording, step: int, name: str, observed: np.ndarray, m
 
 
 def _times(recording: Recording) -> int:
-    """What gradients of one process are multiplied by in a strategy that declares sums."""
+    """The factor for the single process's gradients: the world size if the strategy declares sums, else 1."""
     summed = recording.ranks[0].notes.get("contract", {}).get("average") == "sum"
     return recording.scenario.world_size if summed else 1
 

@@ -1,7 +1,7 @@
-"""Was a gradient sent as signs, or as small whole numbers times a scale? Then every element is a multiple of one step.
+"""Whether a gradient was sent as signs, or as small integers times a scale: all elements are multiples of one step.
 
-Special here: nothing has to be known of the scale. Seide et al., "1-Bit Stochastic Gradient Descent" (2014), and
-Alistarh et al., "QSGD" (2017), are the two ends of what is looked for: from signs to eight bits for each rank.
+Special here: the scale need not be known. The range covered is from signs, as in Seide et al., "1-Bit Stochastic
+Gradient Descent" (2014), to eight bits per rank, as in Alistarh et al., "QSGD" (2017).
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import numpy as np
 
 from verifier.judge.evidence import Cause, GradientEvidence, is_one_row
 
-FEWEST_ELEMENTS = 16  # more than elsewhere: any few numbers are multiples of something
-MOST_LEVELS = 127  # on either side of zero, for each rank that is added up
-FEW_LEVELS = 3  # which exact arithmetic does not come to by itself
-MANY_MORE = 4  # times as many sizes of elements as there are
-NEAR, FAR = 1e-3, 0.05  # of a step, from the next whole multiple
+FEWEST_ELEMENTS = 16  # more than in other patterns: any few numbers are multiples of something
+MOST_LEVELS = 127  # on either side of zero, for each rank in the sum
+FEW_LEVELS = 3  # so few that exact arithmetic does not give them by itself
+MANY_MORE = 4  # times as many sizes in the right gradient as in the observed one
+NEAR, FAR = 1e-3, 0.05  # of a step, from the nearest whole multiple
 
 
 def on_a_grid(e: GradientEvidence) -> Cause | None:
-    """Every element is a whole multiple of a step, and the right gradient's are not; or there are as few sizes as sums
-    of each rank's plus, minus or nothing, and the right gradient has many.
+    """The cause if every element is a whole multiple of a step and the right gradient's are not, or if it has as few
+    sizes as sums of one plus, minus or zero per rank, and the right gradient has many.
     """
     if e.observed.dtype.kind != "f" or e.observed.size < FEWEST_ELEMENTS or not np.isfinite(e.observed).all():
         return None
-    if is_one_row(e.observed) or not ((e.observed > 0).any() and (e.observed < 0).any()):  # one number is no sign
+    if is_one_row(e.observed) or not ((e.observed > 0).any() and (e.observed < 0).any()):  # signs need both
         return None
     seen = _multiples(e) or _few_sizes(e)
     if seen is None:
@@ -42,7 +42,7 @@ def _multiples(e: GradientEvidence) -> str | None:
     if step is None:
         return None
     levels, wanted = np.abs(e.observed) / step, np.abs(e.expected) / step
-    most = levels.max().round()  # infinite, where the step is one of the smallest numbers that there are
+    most = levels.max().round()  # infinite if the step is a tiny denormal number
     if most > MOST_LEVELS * e.world_size or _off(levels).max() > NEAR or _off(wanted).max() < FAR:
         return None
     if most > FEW_LEVELS * e.world_size and _is_on_a_grid(np.abs(e.expected.astype(np.float64))):
@@ -52,7 +52,7 @@ def _multiples(e: GradientEvidence) -> str | None:
 
 
 def _is_on_a_grid(sizes: np.ndarray) -> bool:
-    """Are these multiples of some step, as in exact arithmetic? There, wrong numbers are multiples of another, too."""
+    """Return whether these are multiples of some step, as in exact arithmetic, where wrong numbers are as well."""
     step = _step(sizes)
     return step is not None and _off(sizes / step).max() < NEAR
 
@@ -65,20 +65,20 @@ def _few_sizes(e: GradientEvidence) -> str | None:
 
 
 def _sizes(gradient: np.ndarray) -> np.ndarray:
-    """The sizes of elements that are not zero, each once, but for roundings."""
+    """The distinct magnitudes of non-zero elements, up to rounding."""
     sizes = np.unique(np.abs(gradient.astype(np.float64)))
     near = 1e-6 * sizes.max(initial=0.0)
     return sizes[np.diff(sizes, prepend=0.0) > near]
 
 
 def _step(sizes: np.ndarray) -> float | None:
-    """The smallest distance between two of ``sizes`` and zero that is more than a rounding; None: there is none."""
+    """The smallest distance between two numbers of ``sizes`` and zero that exceeds rounding; None if there is none."""
     distances = np.diff(np.unique(np.append(sizes, 0.0)))
     steps = distances[distances > NEAR * sizes.max(initial=0.0) / MOST_LEVELS]
     return float(steps.min()) if len(steps) else None
 
 
 def _off(levels: np.ndarray) -> np.ndarray:
-    """How far each is from the next whole number."""
+    """The distance of each level from the nearest whole number."""
     off: np.ndarray = np.abs(levels - np.round(levels))
     return off

@@ -1,8 +1,8 @@
-"""Did a rank's model get the inputs that the loop gave it? A wrong gradient may be the right one of other samples.
+"""Whether a rank's model got the inputs that the loop gave: a wrong gradient may be the right one of other samples.
 
-Special here: it is no pattern of numbers. The bare model was looked at when its first forward began, so that this is
-seen and not guessed. That it is *why* is a conclusion: who gathers all inputs and takes its own rows of the output is
-right. So what fits the numbers comes first.
+Special here: this is no pattern of numbers. The bare model's inputs were recorded when its first forward began, so the
+fact is observed and not guessed. That it is the *reason* is inferred: a strategy that gathers all inputs and takes its
+own rows of the output is right. So patterns that fit the numbers come first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def other_inputs(e: GradientEvidence) -> Cause | None:
 
 
 def passed_by(e: GradientEvidence) -> Cause | None:
-    """Not one module of the model's class was called, on any rank: a fact, and perhaps the reason."""
+    """The cause if no module of the model's class was called on any rank: a fact, and perhaps the reason."""
     if not e.passed_by:
         return None
     return Cause(

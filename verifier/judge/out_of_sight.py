@@ -1,9 +1,9 @@
-"""Gradients against the single process, as far as they can be seen. Pure functions on recordings.
+"""Compares gradients with the single process's, as far as they are visible. Pure functions on recordings.
 
-Special here: what a rank has in ``.grad`` is not always what moves its weights. An optimizer's ``step()`` may reduce
-gradients into slices of its own, as sharded ones do, or in the method that also updates; ``.grad`` then stays each
-rank's own. And where only its owner steps a parameter, what the others hold of its gradient is of no account. In such
-cases nothing is said of gradients if the weights come out right, and LS202 judges those.
+Special here: a rank's ``.grad`` is not always what moves its weights. An optimizer's ``step()`` may reduce gradients
+into its own slices, as sharded ones do, or in the method that also updates; ``.grad`` then stays each rank's own. If
+only its owner steps a parameter, the gradient on other ranks does not matter. In such cases gradients are not claimed
+if the weights are right, and LS202 judges the weights.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from verifier.lines import MASTERS
 from verifier.recording import REDUCTIONS, Collective, Recording
 from verifier.verdict import Failure
 
-NEAR = 1e-6  # of the largest element: a factor is measured, in the dtype of what it is measured on
+NEAR = 1e-6  # of the largest element: a measured factor has the rounding of the dtype that it is measured in
 OUT_OF_SIGHT = (
     "gradients are reduced where .grad does not show it, inside the optimizer or on their owners alone, and weights "
     "come out right, or alike: LS202 judges them"
 )
 
-NO_EVIDENCE, CLIPPED = 0.5, 0.6  # what a sharder's gradients of its own tell of what is wrong
+NO_EVIDENCE, CLIPPED = 0.5, 0.6  # confidences of failures from a sharder's own ``.grad``
 ELSEWHERE_HINT = "see LS202 and LS301; or weights were not handed out once they were stepped, or in another order"
 CLIP_HINT = "take the norm over all shards: squares are added up over ranks, and the root is drawn once"
 NOWHERE = "the strategy declares sharded=True, and no rank shows a gradient of any parameter: LS202 judges the weights"
 
 
 def compare_gradients(recording: Recording) -> Findings:
-    """``equivalence.compare_gradients``, but for failures that tell nothing."""
+    """``equivalence.compare_gradients`` without failures that are no evidence."""
     found = equivalence.compare_gradients(recording)
     if _nowhere(recording, found):
         return replace(found, not_claimed=NOWHERE)
@@ -55,8 +55,8 @@ def compare_gradients(recording: Recording) -> Findings:
 
 
 def _as_seen(recording: Recording, failure: Failure) -> Failure:
-    """``failure``; where it is a sharder's gradient of its own, and as much as is trained was reduced, what that says:
-    its ``.grad`` is no evidence, and what is wrong is what came of it.
+    """``failure``, restated if a sharder's ``.grad`` is the rank's own and as many numbers as are trained were reduced:
+    ``.grad`` is then no evidence, and the fault lies in the use of the reduced gradients.
     """
     sharded = contract_of(recording).get("sharded")
     if (
@@ -82,9 +82,10 @@ def _first(recording: Recording) -> list[Collective]:
 
 
 def whose_weights_are_wrong(recording: Recording, failures: list[Failure]) -> list[Failure]:
-    """``failures`` of the first step without those of weights that are right for all that, if others are left: who
-    forgets one parameter in a ``step()`` that reduces, or on a server, has not forgotten all. By a rule of its own,
-    weights that such a step has moved alike are right.
+    """``failures`` of the first step without parameters whose weights are right all the same, if any remain.
+
+    A strategy that forgets one parameter in a ``step()`` that reduces, or on a server, has not forgotten all. Under the
+    strategy's own rule, weights that such a step moved equally on all ranks are right.
     """
     if not failures or any(failure.step != 0 for failure in failures):
         return failures
@@ -104,7 +105,7 @@ def whose_weights_are_wrong(recording: Recording, failures: list[Failure]) -> li
 
 
 def _nowhere(recording: Recording, found: Findings) -> bool:
-    """Has every rank come to its end, with weights, and not one gradient to look at?"""
+    """Return whether all ranks of a sharded strategy completed with weights recorded but not one gradient."""
     idle = not (found.comparisons or found.failures or found.blocked or found.not_claimed)
     seen = [{what for what, step, _ in rank.tensors if step >= 0} for rank in recording.ranks]
     sharded = bool(contract_of(recording).get("sharded")) and recording.complete
@@ -112,7 +113,7 @@ def _nowhere(recording: Recording, found: Findings) -> bool:
 
 
 def _without_consequences(recording: Recording, found: Findings) -> Findings:
-    """Gradients of weights that an earlier step has moved wrongly are others, and rightly: LS202 tells of that step."""
+    """``found``, blocked if the weights were wrong before its first wrong step: LS202 reports that earlier step."""
     scenario, first = recording.scenario, min(f.step for f in found.failures if f.step is not None)
     judged = scenario.judged_by is None or "LS202" in scenario.judged_by
     if scenario.tagged or not judged or not_judged(recording) or not bounds_weights(recording):
@@ -125,15 +126,14 @@ def _without_consequences(recording: Recording, found: Findings) -> Findings:
 
 
 def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
-    """Why the ``failures`` of the first step tell nothing; None: they do.
+    """Return why the ``failures`` of the first step are no evidence; None if they are.
 
-    An optimizer's ``step()`` may reduce gradients where nobody can look: into slices of its own, as sharded ones do, or
-    in the method that also updates; ``.grad`` is then each rank's own. And where only its owner steps a parameter, what
-    other ranks hold is of no account. The weights tell: but for narrow dtypes they are held to the single
-    process. There, and where gradients are tagged, it must be enough that all ranks came to the same weights.
-    So it is with a parameter server, which need not say that it is one: where a rank has the right gradient, and all
-    have the right weights, the others got them from it. And an optimizer of its own may divide a sum where it updates,
-    and so may who hands gradients on to masters: what those step by is what counts.
+    An optimizer's ``step()`` may reduce gradients out of sight: into its own slices, as sharded ones do, or in the
+    method that also updates; ``.grad`` is then each rank's own. If only its owner steps a parameter, the gradients on
+    other ranks do not matter. The weights decide: except in narrow dtypes they are compared with the single process's.
+    In narrow dtypes, and for tagged gradients, equal weights on all ranks must suffice. So it is with an undeclared
+    parameter server: if one rank has the right gradient and all have the right weights, they came from that rank. The
+    strategy's own optimizer may divide a sum in its update, and so may one with master weights: its step counts.
     """
     sharded, own = contract_of(recording).get("sharded"), all(_own_gradient(recording, f) for f in failures)
     wrong = Counter(failure.parameter for failure in failures)
@@ -152,37 +152,37 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
         if weights.comparisons and not weights.failures and not weights.blocked:
             return OUT_OF_SIGHT
         if not hidden:
-            return None  # else the optimizer is another one, or forgets a parameter, which LS202 says
+            return None  # if hidden, the optimizer is another one or forgets a parameter, which LS202 reports
     if is_narrow(recording) and compare_weights(recording, range(1)).failures:
-        return None  # alike, and wrong
-    may_rest = hidden or _has_own_rule(recording)  # a small step may be lost in rounding
+        return None  # equal on all ranks, and wrong
+    may_rest = hidden or _has_own_rule(recording)  # a small step may be lost to rounding
     alike = all(_same_weights(recording, name, may_rest=bool(may_rest)) for name in wrong if name is not None)
     return OUT_OF_SIGHT if alike and (own or somewhere_right or summed or masters) else None
 
 
 def bounds_weights(recording: Recording) -> bool:
-    """Is it known how far weights may be from the single process's?"""
+    """Return whether a bound is known for the weights' distance from the single process's."""
     return is_exact(recording) or is_wide(recording) or is_single(recording)
 
 
 def _has_own_rule(recording: Recording) -> bool:
-    """May the update rule be the strategy's own? In narrow dtypes it is not settled whether it is."""
+    """Return whether the update rule may be the strategy's own. In narrow dtypes this is not settled."""
     return not {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes)
 
 
 def _is_sgd_of_its_own(recording: Recording) -> bool:
-    """Was the strategy's optimizer settled to do as asked, or to forget no more than a decay (``own_rule``)?"""
+    """Return whether the strategy's optimizer (``own_rule``) does as asked, or forgets only a decay or a rate."""
     notes = recording.ranks[0].notes
     return "own_rule" in notes and "own_optimizer" not in notes
 
 
 def _reduces_inside_the_step(recording: Recording) -> bool:
-    """Does every rank reduce, inside the optimizer's first step, at least as many numbers as have a gradient in it?"""
+    """Return whether every rank reduces, inside its first ``step()``, at least as many numbers as have a gradient."""
     return _reduces(recording, {"step"})
 
 
 def _reduces(recording: Recording, phases: Collection[str]) -> bool:
-    """The same in any of ``phases`` of the first step."""
+    """The same, counted over ``phases`` of the first step."""
     used = recording.reference.named("gradient", 0) if recording.reference is not None else {}
     known = recording.ranks[0].notes.get("parameters", [])
     trained = sum(entry["numel"] for entry in known if entry["name"] in used or not used)
@@ -190,13 +190,13 @@ def _reduces(recording: Recording, phases: Collection[str]) -> bool:
 
 
 def _reductions(recording: Recording, phases: Collection[str]) -> list[int]:
-    """How many numbers each rank has reduced in ``phases`` of the first step."""
+    """How many numbers each rank reduced in ``phases`` of the first step."""
     first = [[c for c in r.collectives if c.step == 0 and c.phase in phases] for r in recording.ranks]
     return [sum(c.numel for c in issued if c.op in REDUCTIONS) for issued in first]
 
 
 def _is_a_sum(recording: Recording, failure: Failure) -> bool:
-    """Is what ``failure`` found wrong the mean that there should be, but for a division by the number of ranks?"""
+    """Return whether the wrong gradient is the expected mean times the world size."""
     rank, step, name = failure.rank, failure.step, failure.parameter
     if recording.reference is None or rank is None or step is None or name is None:
         return False
@@ -210,7 +210,7 @@ def _is_a_sum(recording: Recording, failure: Failure) -> bool:
 
 
 def _have_one_factor(recording: Recording) -> bool:
-    """Is every gradient of the first step, on every rank, the right one times a number that is the same for all?"""
+    """Return whether every gradient of the first step, on every rank, is the right one times one common factor."""
     factors: list[float] = []
     for name in recording.parameter_names:
         reference = recording.reference.tensor("gradient", 0, name) if recording.reference is not None else None
@@ -231,7 +231,7 @@ def _have_one_factor(recording: Recording) -> bool:
 
 
 def _own_gradient(recording: Recording, failure: Failure) -> bool:
-    """Is ``failure`` that of a rank that holds exactly what it computed itself, or nothing where it computed none?"""
+    """Return whether the rank of ``failure`` holds exactly its own gradient, or none where it computed none."""
     if failure.cause == "not_synchronised":
         return failure.confidence == 1.0
     if failure.parameter is None or failure.step is None:
@@ -239,19 +239,19 @@ def _own_gradient(recording: Recording, failure: Failure) -> bool:
     if failure.cause != "missing_gradient":
         return _zeros_of_its_own(recording, failure.rank or 0, failure.step, failure.parameter)
     if all(rank.tensor("gradient", failure.step, failure.parameter) is None for rank in recording.ranks):
-        return True  # used up inside the step, or given to the optimizer as soon as it was there
+        return True  # consumed inside the step, or handed to the optimizer as soon as it was computed
     mine = local_gradients(recording, failure.step, failure.parameter).get(failure.rank or 0)
     return mine is None or not mine.any()
 
 
 def _zeros_of_its_own(recording: Recording, rank: int, step: int, name: str) -> bool:
-    """Has ``rank`` a gradient of zeros, as it computed? No pattern of a cause takes zeros for evidence."""
+    """Return whether ``rank`` holds zeros and computed zeros; no pattern takes zeros as evidence."""
     mine, held = local_gradients(recording, step, name).get(rank), recording.ranks[rank].tensor("gradient", step, name)
     return mine is not None and held is not None and held.values is not None and not (mine.any() or held.values.any())
 
 
 def _same_weights(recording: Recording, name: str, *, may_rest: bool) -> bool:
-    """Have all ranks come to the same weights, and, unless they ``may_rest``, to others than those of the start?"""
+    """Return whether all ranks have equal weights that, unless they ``may_rest``, differ from the initial ones."""
     after = [rank.tensor("weight", 0, name) for rank in recording.ranks]
     before = recording.ranks[0].tensor("weight", -1, name)
     digests = {tensor.digest if tensor is not None else None for tensor in after}

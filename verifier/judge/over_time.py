@@ -1,6 +1,6 @@
 """Causes that lie in time: micro-batches and steps that were counted wrongly, left out, lost or never cleared.
 
-Special here: they are told apart by what each micro-batch alone would have given, which the single process wrote down.
+Special here: they are told apart by the gradient of each micro-batch alone, which the single process recorded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 
 from verifier.judge.evidence import CONDITION, FEWEST_ELEMENTS, Cause, GradientEvidence, close
 
-NEARLY_ONCE = 1e-3  # what counts so nearly once is rounded, and not miscounted
+NEARLY_ONCE = 1e-3  # a count this near to 1 is rounded, not wrong
 
 
 def accumulation_scale(e: GradientEvidence) -> Cause | None:
@@ -33,7 +33,7 @@ def accumulation_scale(e: GradientEvidence) -> Cause | None:
 
 
 def first_micro_batch_only(e: GradientEvidence) -> Cause | None:
-    """The first backward was synchronised, and a flag or a counter that nobody resets kept the later ones at home."""
+    """The cause if only the first micro-batch was reduced, as when a flag or counter is not reset after it."""
     if e.num_micro_batches < 2 or len(e.first) < e.world_size or e.rank not in e.local:
         return None
     mean = np.mean(list(e.first.values()), axis=0)
@@ -78,8 +78,8 @@ def last_micro_batch_only(e: GradientEvidence) -> Cause | None:
 
 
 def unequal_micro_batches(e: GradientEvidence) -> Cause | None:
-    """All ranks count alike, and their micro-batches do not: what was summed over ranks is summed again with the next,
-    or the loss of one was scaled otherwise. How often each counts is found by least squares.
+    """The cause if all ranks count equally and their two micro-batches do not: a sum over ranks was summed again with
+    the next micro-batch, or one loss was scaled differently. The counts are found by least squares.
     """
     if e.num_micro_batches != 2 or min(len(e.first), len(e.last)) < e.world_size or e.observed.dtype.kind != "f":
         return None
@@ -90,7 +90,7 @@ def unequal_micro_batches(e: GradientEvidence) -> Cause | None:
         return None
     if not (lengths > 0).all() or not np.isfinite(lengths).all():
         return None
-    if np.linalg.cond(columns / lengths) > CONDITION:  # one is a multiple of the other: tags, or one sample
+    if np.linalg.cond(columns / lengths) > CONDITION:  # nearly multiples of each other: tags, or one sample
         return None
     counts = np.linalg.lstsq(columns / lengths, e.observed.reshape(-1).astype(np.float64))[0] / lengths
     if np.abs(counts - 1).max() < NEARLY_ONCE or not close(e.observed, (columns @ counts).reshape(e.observed.shape)):
@@ -107,7 +107,7 @@ def unequal_micro_batches(e: GradientEvidence) -> Cause | None:
 
 def stale(e: GradientEvidence) -> Cause | None:
     if e.previous is None or not close(e.observed, e.previous) or close(e.observed, e.expected):
-        return None  # tags are the same in every step: what is close to both is of this one
+        return None  # tags are equal in every step: a gradient close to both is this step's
     return Cause(
         "stale_gradient",
         0.9,
@@ -117,7 +117,7 @@ def stale(e: GradientEvidence) -> Cause | None:
 
 
 def not_cleared(e: GradientEvidence) -> Cause | None:
-    """The right gradient, and that of the step before on top: from all ranks, or from some of them."""
+    """The cause if the gradient is the right one plus that of the step before, from all ranks or some of them."""
     if e.previous is None or e.previous.shape != e.expected.shape or not e.previous.any():
         return None
     if e.clipped or _is_multiple(e.observed, e.expected):
@@ -136,7 +136,7 @@ def not_cleared(e: GradientEvidence) -> Cause | None:
 
 
 def dropped_counts(e: GradientEvidence) -> Cause | None:
-    """The right gradient twice, where the same samples came twice, and the first time for nothing."""
+    """The cause if the gradient is twice the right one, where the same samples came before and were to be dropped."""
     if not e.dropped or not close(e.observed, e.expected * 2):
         return None
     return Cause(
@@ -149,6 +149,6 @@ def dropped_counts(e: GradientEvidence) -> Cause | None:
 
 
 def _is_multiple(a: np.ndarray, b: np.ndarray) -> bool:
-    """Is ``a`` some factor times ``b``? Of one element alone it always is."""
+    """Return whether ``a`` is a multiple of ``b``, as a single element always is."""
     square = float(np.vdot(b, b).real)
     return square > 0 and close(a, b * (float(np.vdot(b, a).real) / square))

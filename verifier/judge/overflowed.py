@@ -1,10 +1,9 @@
-"""What becomes of a weight whose gradient is infinite on one rank, or no number. Pure.
+"""What happens to a weight whose gradient is infinite or NaN on one rank. Pure.
 
-Special here: several ends are right, and a step with what is left over is not. One process would have an infinite
-weight, or, with a loss scaler, would leave out the step: so the weight has not moved, or is not finite. If it has moved
-by a number, the infinity was taken for zero, or for something large, and no scaler on any rank can see that it was
-there. Nor is a step right that is left out for some of the other weights: who leaves it out does so for all, and goes
-on with the next.
+Special here: after an infinite or NaN gradient on one rank, a weight may become non-finite, as in one process, or stay
+unchanged, as with a loss scaler that skips the step. Moving by a finite amount means that the value was dropped or
+replaced, and no loss scaler on any rank can see it. It is also wrong to skip the step for only some of the other
+weights: a strategy that skips a step must skip it for all weights, and must take the next one.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from verifier.recording import RankRecording, Recording
 from verifier.spikes import LATER, ON_ALL, spiked_first
 from verifier.verdict import Failure
 
-LONGEST_DELAY = 2  # steps: gradients may be applied a step late, and rightly
-SPIKED = {"inf": "infinite", "nan": "no number (NaN)"}  # what is said of a scenario's spike
+LONGEST_DELAY = 2  # steps: a correct strategy may apply gradients a step late
+SPIKED = {"inf": "infinite", "nan": "no number (NaN)"}  # words for a scenario's spike
 
 
 def compare_overflow(recording: Recording) -> Findings:
-    """The weight with the infinite gradient on every rank, before the step and after it.
+    """Compare, on every rank, the weight with the infinite gradient before and after the step.
 
-    Nothing is said where ranks came to different ends, which LS101 says, or where the other weights are wrong as well,
+    Nothing is reported if ranks reached different weights (LS101 reports that), or if other weights are wrong as well,
     unless all of the spiked rank's share was dropped.
     """
     if is_lossy(recording):
@@ -66,15 +65,16 @@ def compare_overflow(recording: Recording) -> Findings:
 
 
 def _explains(recording: Recording, infinite: Collection[str], explained: set[str]) -> bool:
-    """Is no weight wrong but those that are ``explained``, or is all of the spiked rank's share missing?"""
+    """Return whether all wrong weights are ``explained``, or all of the spiked rank's share is missing."""
     if explained.issuperset(f.parameter for f in compare_weights(recording, range(1)).failures):
         return True
     return all(_without_the_spiked(recording, name) for name in recording.parameter_names if name not in infinite)
 
 
 def _without_the_spiked(recording: Recording, name: str) -> bool:
-    """Has the weight moved on all ranks as if the one whose gradient was infinite elsewhere had brought zeros?
-    Then all of its share was dropped: what is wrong of this weight is no other mistake.
+    """Return whether the weight moved on all ranks as if the spiked rank had contributed zeros.
+
+    Then that rank's whole share was dropped, and this weight shows no other mistake.
     """
     own, size = local_gradients(recording, 0, name), recording.scenario.world_size
     before = recording.ranks[0].tensor("weight", -1, name)
@@ -89,15 +89,16 @@ def _without_the_spiked(recording: Recording, name: str) -> bool:
 
 
 def _resting(recording: Recording, infinite: set[str]) -> list[str]:
-    """Weights with finite gradients that rest on all ranks, while others move: owners looked each by itself."""
+    """Weights with finite gradients that rest on all ranks while others move: each owner decided for itself."""
     steps = [name for name in recording.parameter_names if name not in infinite and _is_to_move(recording, name)]
     resting = [name for name in steps if all(rests(rank, name, -1, 0) for rank in recording.ranks)]
     return [] if len(resting) == len(steps) else resting
 
 
 def _never_again(recording: Recording) -> str | None:
-    """A weight of those that rest after the first step, on all ranks, and after the later ones whose gradients are
-    finite, as all of them do.
+    """A weight, if all weights rest on all ranks in the first step and in the later ones, whose gradients are finite.
+
+    None if any weight moves, or if there are too few steps to conclude it.
     """
     last, names = LONGEST_DELAY, recording.parameter_names
     if recording.scenario.num_steps <= last or any(STOPPED_AFTER in rank.notes for rank in recording.ranks):
@@ -108,9 +109,10 @@ def _never_again(recording: Recording) -> str | None:
 
 
 def _taken_later(recording: Recording, name: str, later: int) -> bool:
-    """Was the step left out when one rank's gradient was infinite, and taken when all ranks' were, or another's was?
+    """Return whether the first step, with one rank's gradient infinite, was skipped and step ``later`` was taken.
 
-    Before that a step was taken, so that it is no earlier gradient that comes late.
+    In ``later`` the gradient of all ranks, or of another rank, is infinite. A step was taken before it, so no earlier
+    gradient arrives late in it.
     """
     ends = [[rank.tensor("weight", step, name) for rank in recording.ranks] for step in range(later + 1)]
     if any(end is None or end.values is None for of_ranks in ends for end in of_ranks):
@@ -127,7 +129,7 @@ def _is_to_move(recording: Recording, name: str) -> bool:
 
 
 def _moved(rank: RankRecording, name: str) -> bool | None:
-    """Is the weight another one after the first step, and all numbers? None: not known."""
+    """Return whether the weight changed in the first step and is finite; None if unknown."""
     before, after = rank.tensor("weight", -1, name), rank.tensor("weight", 0, name)
     if before is None or after is None or after.values is None:
         return None

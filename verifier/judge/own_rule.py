@@ -1,9 +1,9 @@
-"""Is what one rank comes to by itself needed, for a rule of the strategy's own, or a sum? Pure functions on recordings.
+"""Whether a run on one rank is needed, because the update rule is the strategy's own or gradients are summed. Pure.
 
-Special here: what the ranks noted of an optimizer's class leaves open whether it only does what was asked for in other
-words, as many sharded ones do. The first step's weights tell; if they are the single process's, nothing is different.
-And SGD or AdamW that forgets the decay or the rates of groups that were asked for is no rule of its own: its steps
-tell. AdamW that decays nothing is one, though: Adam.
+Special here: the class of an optimizer, which ranks note, leaves open whether it only implements what was asked for, as
+many sharded ones do. The first step's weights decide: if they equal the single process's, the rule is the one asked
+for. SGD or AdamW that forgets the requested decay or the rates of groups is no rule of its own; its first step shows
+that. AdamW without decay is one, though: Adam.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from verifier.recording import RankRecording, Recording
 from verifier.scenario import ADAMW_DECAY, ADAMW_EPS, DECAY, SLOWER, Scenario
 
 Direction = Callable[[np.ndarray], np.ndarray]
-SHOWN_ELSEWHERE = "is_sgd"  # a note that judging makes: what may have been an own rule is SGD where weights tell
+SHOWN_ELSEWHERE = "is_sgd"  # a note that judging makes: other scenarios' weights show the rule to be SGD
 READ_BY = frozenset({"LS202", "LS504"})
 
 
 def settle(recording: Recording) -> Recording:
-    """``recording``, in which the note ``own_optimizer`` now says whether the rule is the strategy's own."""
+    """Decide from the first step's weights whether the rule is the strategy's own, and note it in ``recording``."""
     notes = recording.ranks[0].notes
     if "own_rule" in notes and "own_optimizer" not in notes:
         brought = "brought" in notes or moves(recording)  # an engine that never steps has no rule
@@ -39,8 +39,8 @@ def settle(recording: Recording) -> Recording:
 
 
 def note_together(recordings: Sequence[Recording]) -> None:
-    """What only all recordings of a run together tell, noted in each: has one rank shown where an own rule leads, in
-    any of them; and has any weight moved? And whose rule it is where weights do not tell, but others' do.
+    """Note in each recording what only all of a run show: whether a run on one rank completed for the strategy's own
+    rule, whether any weight moved, and whose rule it is where only other recordings' weights can show it.
     """
     shown_alone = any(has_own_rule(r) and r.alone is not None and r.alone.ranks[0].completed for r in recordings)
     never_moves = not any(moves(r) for r in recordings if r.scenario.same_start and not r.scenario.tagged)
@@ -60,7 +60,7 @@ def note_together(recordings: Sequence[Recording]) -> None:
 
 
 def _compared_at_once(recording: Recording) -> bool:
-    """Do weights tell whose rule it is? Not where tags have moved them, or an infinity has, nor where replicas began
+    """Return whether weights show whose rule it is: not if tags or an infinity moved them, nor if replicas started
     elsewhere than the single process.
     """
     scenario = recording.scenario
@@ -74,8 +74,8 @@ def _differs_at_once(recording: Recording) -> bool:
 
 
 def _forgets(recording: Recording) -> bool:
-    """Is every rank's first step SGD's or AdamW's, but for a decay that is left out or everybody's, or another group's
-    rate?
+    """Return whether every rank's first step is SGD's or AdamW's with a decay that is left out or applied to all, or
+    with another group's rate, and not the step that was asked for.
     """
     scenario = recording.scenario
     rates = [scenario.lr, scenario.lr * SLOWER] if scenario.groups else [scenario.lr]
@@ -94,7 +94,7 @@ def _forgets(recording: Recording) -> bool:
 
 _DIRECTIONS: dict[str, list[Direction]] = {
     "sgd": [lambda gradient: gradient],
-    "adamw": [  # what is left of moments whose bias is corrected; epsilon stands in one of three places
+    "adamw": [  # the first step's bias-corrected moments; epsilon stands in one of three places
         lambda gradient: gradient / (np.abs(gradient) + ADAMW_EPS),
         lambda gradient: gradient / (np.abs(gradient) + ADAMW_EPS / np.sqrt(1 - 0.999)),
         lambda gradient: gradient / np.sqrt(np.abs(gradient) ** 2 + ADAMW_EPS),
@@ -105,7 +105,7 @@ _DIRECTIONS: dict[str, list[Direction]] = {
 def _stepped(
     recording: Recording, rank: RankRecording, name: str, direction: Direction, ways: Sequence[tuple[float, float]]
 ) -> bool:
-    """Did a first step move ``name`` in one of ``ways``, rates and decays? So it did where it has no gradient."""
+    """Return whether the first step moved ``name`` by one of ``ways`` (rate, decay); True if it has no gradient."""
     assert recording.reference is not None
     gradient, start = recording.reference.tensor("gradient", 0, name), recording.ranks[0].tensor("weight", -1, name)
     after = rank.tensor("weight", 0, name)
@@ -128,7 +128,7 @@ def _stepped(
 
 
 def may_matter(scenario: Scenario) -> bool:
-    """Does any check compare updates in it?"""
+    """Return whether any check compares updates in ``scenario``."""
     if (
         scenario.tagged
         or scenario.uneven
@@ -141,7 +141,7 @@ def may_matter(scenario: Scenario) -> bool:
 
 
 def depends_on_roundings(recording: Recording) -> bool:
-    """Is what one rank comes to by an own rule not what all come to? Then it may be for a rounding."""
+    """Return whether weights differ from one rank's under the strategy's own rule, possibly by amplified rounding."""
     if recording.alone is None or not recording.alone.complete or not has_own_rule(settle(recording)):
         return False
     return bool(compare_with_alone(recording, range(recording.scenario.num_steps)).failures)
@@ -152,7 +152,7 @@ def is_summed(recording: Recording) -> bool:
 
 
 def needs_one_rank(recording: Recording) -> bool:
-    """Is what one rank comes to by itself needed to judge this?"""
+    """Return whether a run on one rank is needed to judge ``recording``."""
     if not recording.complete or recording.scenario.world_size == 1 or not may_matter(recording.scenario):
         return False
     if contract_of(recording).get("lossy"):

@@ -1,7 +1,7 @@
-"""Reading tagged payloads: which ranks' elements a collective laid on top of one another.
+"""Reading tagged payloads: which ranks' elements a collective added up.
 
-Special here: this is what turns "the number is wrong" into "element 0 of `north.weight` on rank 1 was added to
-element 0 of `east.weight` of rank 0". Pure; used where a verdict is explained, not where it is reached.
+Special here: this turns "the number is wrong" into "element 0 of `north.weight` on rank 1 was added to element 0 of
+`east.weight` of rank 0". Pure; it is used to explain a verdict, not to reach it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from verifier.judge.lanes import Lane, lanes
 from verifier.recording import REDUCTIONS, Collective, Recording
 from verifier.tags import Segment, TagBook
 
-FEW_PARTS = 1000  # of a payload; a longer list is read again rather than kept
+FEW_PARTS = 1000  # of a payload; a longer list is decoded again instead of cached
 
 
 def tag_book(recording: Recording) -> TagBook | None:
-    """The codes of this recording's parameters; None if its gradients were not tagged."""
+    """The codes of this recording's parameters; None if its gradients were not tagged, or tags were rounded."""
     if not recording.scenario.tagged or _rounded(recording):
         return None
     for rank in [*([recording.reference] if recording.reference else []), *recording.ranks]:
@@ -29,8 +29,8 @@ def tag_book(recording: Recording) -> TagBook | None:
 
 
 def _rounded(recording: Recording) -> bool:
-    """Did any tag go through a dtype that cannot hold it? Then what is read is another element's name."""
-    if recording.ranks[0].notes.get("contract", {}).get("lossy"):  # on its wire, which may be of another dtype
+    """Return whether any tag went through a dtype that cannot hold it: it would then decode to another element."""
+    if recording.ranks[0].notes.get("contract", {}).get("lossy"):  # rounded on the wire, which may have another dtype
         return True
     narrow = ("bfloat16", "float16")
     return any(
@@ -41,9 +41,9 @@ def _rounded(recording: Recording) -> bool:
 
 
 def parts_of(book: TagBook, collective: Collective, rank: int) -> list[Segment] | None:
-    """What ``rank`` brought to ``collective``; None: something else than tagged gradients, or nothing was kept.
+    """The elements that ``rank`` brought to ``collective``; None if they are no tagged gradients, or were not kept.
 
-    Several checks ask, and for each pair of ranks; what is short is read once.
+    Several checks ask, once for each pair of ranks. Short results are cached.
     """
     if collective not in _read:
         payload = collective.payload
@@ -58,9 +58,9 @@ _read: WeakKeyDictionary[Collective, list[Segment] | None] = WeakKeyDictionary()
 
 
 def partners(recording: Recording, rank: int, step: int, name: str, element: int) -> str | None:
-    """What every rank brought to the reduction of ``name[element]`` as rank ``rank`` issued it.
+    """The elements that every rank brought to the reduction in which ``rank`` sent ``name[element]``, in words.
 
-    None where it cannot be told, or where all ranks brought the same.
+    None if this is unknown, or if all ranks brought the same element.
     """
     book = tag_book(recording)
     if book is None:
@@ -76,7 +76,7 @@ def partners(recording: Recording, rank: int, step: int, name: str, element: int
 
 
 def elsewhere(recording: Recording, name: str, gradient: np.ndarray) -> str | None:
-    """Which right mean ``gradient`` holds where that of ``name`` should be; None where it cannot be told."""
+    """The other elements whose means ``gradient`` holds in place of those of ``name``; None if there are none."""
     book = tag_book(recording)
     for part in (book.decode_mean(gradient) if book is not None else None) or []:
         if part.name != name or part.start != part.offset:
@@ -86,13 +86,13 @@ def elsewhere(recording: Recording, name: str, gradient: np.ndarray) -> str | No
 
 
 def _laid_together(book: TagBook, lane: Lane, number: int, place: int) -> str | None:
-    """What each member of the group has at ``place`` of the group's collective ``number``."""
+    """The element that each member has at ``place`` in the group's collective ``number``, in words."""
     brought = {}
     for rank, issued in lane.members.items():
         payload = issued[number].payload if number < len(issued) else None
         if payload is not None:
             parts = parts_of(book, issued[number], rank)
-            if parts is None and payload.any():  # sums, as a second level of groups sends them: nothing can be told
+            if parts is None and payload.any():  # sums, as a second level of groups sends them, do not decode
                 return None
             brought[rank] = _element_at(parts or [], place)
     if len(set(brought.values())) < 2:

@@ -1,6 +1,6 @@
-"""What is said of a gradient that should be there and is not, or is and should not be. Pure.
+"""The failures for a gradient that is missing, or present where there should be none. Pure.
 
-Special here: presence itself is compared in ``equivalence``; whose gradients are zeros need not have any.
+Special here: presence itself is compared in ``equivalence``; a gradient of zeros may as well be absent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Is the norm that a strategy's own ``clip_grad_norm_()`` returns that of all gradients? Pure functions on recordings.
+"""Whether a strategy's own ``clip_grad_norm_()`` returns the norm of all gradients. Pure functions on recordings.
 
-Special here: it may have clipped rightly and return the norm of this rank's part all the same. Loops write it into
-their logs, and leave out steps by it, which ranks then do not do together.
+Special here: it may clip correctly and still return the norm of this rank's part alone. Loops log that norm, and skip
+steps by it; ranks with different norms would then not skip the same steps.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from verifier.lines import NORM
 from verifier.recording import Recording
 from verifier.verdict import Failure
 
-NEAR = 1e-5  # relative; torch sums squares in the dtype of the gradients, and others add 1e-6
-NEAR_IN_HALVES = 16 * UNIT_ROUNDOFF["bfloat16"]  # where some are of half precision
+NEAR = 1e-5  # relative; torch sums squares in the dtype of the gradients, and other implementations add 1e-6
+NEAR_IN_HALVES = 16 * UNIT_ROUNDOFF["bfloat16"]  # if some gradients are in half precision
 
 
 def wrong_norms(recording: Recording) -> list[Failure]:
-    """A failure for each rank that was returned another norm than the single process in the first step.
+    """A failure for each rank on which the first step's norm differs from the single process's.
 
-    To be asked where the gradients themselves are right. Later steps are left alone: their gradients may rightly be
-    others, by a rule of the strategy's own, or are by what LS202 tells.
+    Call this if the gradients are right. Later steps are not compared: their gradients may rightly differ under the
+    strategy's own rule, or differ by a mistake that LS202 reports.
     """
     alone = recording.reference.tensor("norm", 0, NORM) if recording.reference is not None else None
     if is_lossy(recording) or alone is None or alone.values is None:

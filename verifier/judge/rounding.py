@@ -1,10 +1,10 @@
-"""Is a gradient of exact arithmetic right but for roundings of its own dtype? Pure functions on recordings.
+"""Whether a gradient in exact arithmetic is right up to rounding in its own dtype. Pure functions on recordings.
 
-Special here: equal means equal, and yet who multiplies by 1/1000, or by 3/7, is not wrong, and whoever divides a GPU's
-tensor by a number does: torch multiplies it by the rounded reciprocal. A mistake of whole numbers is not as small, but
-where few elements are wrong, and hold almost what they should. So roundings are as small as each element is, or else
-they are in many places. And of tags, what is off by half the distance of two of them may be a neighbour's: that is not
-let pass. Roundings of float16 are large enough to hide something, and are not looked for.
+Special here: in exact arithmetic a gradient must equal the expected one, but correct code can still differ by rounding:
+multiplying by 1/1000 or 3/7 rounds, and torch divides a GPU tensor by multiplying with a rounded reciprocal. A mistake
+in whole numbers is larger, unless a few wrong elements are almost right. So an error counts as rounding if it is small
+relative to its own element, or if many elements are off. A tag that is off by half the distance to its neighbour or
+more may be the neighbour's, and does not pass. Rounding in float16 could hide a mistake, and is not accepted.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from verifier.judge.arithmetic import SINGLE, WIDE, contract_of, is_exact
 from verifier.judge.inquiry import local_gradients
 from verifier.recording import Recording, Tensor
 
-ULPS = 16  # in the last place: W terms scaled and added up, and the hundred products that each of them is made of
+ULPS = 16  # units in the last place: W terms scaled and added up, each a sum of about a hundred products
 MANY = 0.1  # of the elements
 
 
 def only_rounded(
     observed: np.ndarray, expected: np.ndarray, magnitude: np.ndarray | float = 0.0, largest: float = 0.0
 ) -> bool:
-    """Is ``observed`` what is ``expected``, of its shape, but for roundings of its dtype?
+    """Return whether ``observed`` equals ``expected`` up to rounding in its dtype.
 
-    ``ULPS`` of each element, or of the ``magnitude`` (one, or one for each) of the terms that it is a sum of; where
-    many elements are off, of the largest, which may be known to be ``largest``.
+    The bound is ``ULPS`` of each element, or of the ``magnitude`` of its terms (one number, or one per element). If
+    many elements are off, it is ``ULPS`` of the largest element, or of ``largest`` if that is known.
     """
     if observed.shape != expected.shape or str(observed.dtype) not in (*SINGLE, *WIDE):
         return False
@@ -42,8 +42,8 @@ def only_rounded(
 
 
 def is_rounding(recording: Recording, step: int, name: str, observed: np.ndarray, expected: np.ndarray) -> bool:
-    """The same of a gradient of ``name``, ``expected`` the single process's (times W, if it is a sum): in exact
-    arithmetic, where nothing else makes them differ.
+    """Return whether a gradient of ``name`` differs from the single process's (``expected``, times W for a sum) only by
+    rounding. False unless the arithmetic is exact, where nothing else makes correct gradients differ.
     """
     if not is_exact(recording) or observed.shape != expected.shape:
         return False
@@ -56,14 +56,14 @@ def is_rounding(recording: Recording, step: int, name: str, observed: np.ndarray
 
 
 def _largest(recording: Recording, step: int) -> float:
-    """Of all gradients of ``step``: what ranks' own may have been, which are not kept, and may cancel to nothing."""
+    """The largest element of all gradients of ``step``: ranks' own gradients, not kept, may be as large and cancel."""
     assert recording.reference is not None
     gradients = [tensor.values for tensor in recording.reference.named("gradient", step).values()]
     return max((float(np.abs(g).max(initial=0.0)) for g in gradients if g is not None), default=0.0)
 
 
 def rounded_in(recording: Recording) -> int | None:
-    """The first step in which some rank's gradient, in exact arithmetic, is a rounding off; None: there is none."""
+    """The first step in which some rank's gradient, in exact arithmetic, is off by rounding; None if there is none."""
     if recording not in _found:
         steps = range(min(recording.scenario.num_steps, recording.scenario.keep_steps)) if is_exact(recording) else ()
         _found[recording] = next((step for step in steps if _rounds(recording, step)), None)

@@ -1,7 +1,7 @@
-"""Causes that lie in how much each rank counts: the mean is a mixture of the right gradients in wrong shares.
+"""Causes that lie in each rank's weight in the mean: the right gradients are mixed in wrong shares.
 
-Special here: the shares are found by least squares, and named only where they explain every element and the ranks'
-gradients are no multiples of one another, so that no other shares would do.
+Special here: the shares are found by least squares. They are reported only if they explain every element and the ranks'
+gradients are no multiples of one another, so that the shares are unique.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import numpy as np
 from verifier.judge.evidence import CONDITION, FEWEST_ELEMENTS, Cause, GradientEvidence, close
 
 FEWEST_BY_RANK = 2  # elements for each share that is fitted
-FEW_ULPS = 64  # of float64: what sums round to
+FEW_ULPS = 64  # of float64: the rounding of sums
 SINGLE_EPS = float(np.finfo(np.float32).eps)
 NEAR = 1e-3  # of a factor; clipping adds 1e-6 to the norm
 
 
 def rescaled(e: GradientEvidence) -> Cause | None:
-    """A multiple of the right gradient that no count explains: the direction is right, the length is not."""
+    """The cause if the gradient is a multiple of the right one: the direction is right, the length is not."""
     square = float(np.vdot(e.expected, e.expected).real)
     if square == 0 or np.count_nonzero(e.expected) < 3 or not tell_ranks_apart(e):
         return None
@@ -29,7 +29,7 @@ def rescaled(e: GradientEvidence) -> Cause | None:
     if e.clipped:
         return Cause(
             "clipped_otherwise",
-            0.8,  # another parameter's wrong gradient makes another norm, too
+            0.8,  # another parameter's wrong gradient changes the norm as well
             f"every element is {factor:.6g} times what clipping leaves of the right gradient: it was clipped by "
             f"another norm than that of the whole gradient, {_what_norm(e.world_size, factor)}",
             "take the norm once over what is whole: squares are added up over the parts that ranks own alone (a "
@@ -45,7 +45,7 @@ def rescaled(e: GradientEvidence) -> Cause | None:
 
 
 def _a_rounded_factor(e: GradientEvidence, factor: float) -> Cause | None:
-    """All elements off alike, by about what a number is off that float32 holds in its place."""
+    """The cause if all elements are off by one factor, as near to 1 as float32's rounding of a number."""
     if e.observed.dtype != np.float64 or not FEW_ULPS * np.finfo(np.float64).eps < abs(factor - 1) <= SINGLE_EPS:
         return None
     return Cause(
@@ -59,7 +59,7 @@ def _a_rounded_factor(e: GradientEvidence, factor: float) -> Cause | None:
 
 
 def _what_norm(world_size: int, factor: float) -> str:
-    """In words, by what norm a gradient was clipped that came out ``factor`` times as large as it should."""
+    """A phrase for the wrong norm by which a gradient was clipped that is ``factor`` times as large as it should be."""
     if abs(factor * np.sqrt(world_size) - 1) < NEAR:
         return f"by one that is the root of {world_size} times too large: ranks' copies of it were added up"
     if factor < 1:
@@ -99,14 +99,14 @@ def unequal_shares(e: GradientEvidence) -> Cause | None:
 
 
 def _clipped_too_early(e: GradientEvidence, shares: np.ndarray) -> Cause | None:
-    """Clipping makes a gradient smaller, and does not turn it round."""
+    """The cause if clipping explains ``shares``: it makes each share smaller and never negative."""
     if not ((shares > 0) & (shares * e.world_size < 1 + 1e-6)).all():
         return None
     counted = [(rank, share) for rank, share in zip(sorted(e.local), shares, strict=True) if share > 1e-9]
     told = " + ".join(f"{share:.4g} times rank {rank}'s" for rank, share in counted)
     return Cause(
         "clipped_before_reduction",
-        0.8,  # where nothing is clipped, ranks may count differently as well
+        0.8,  # ranks may count differently without clipping as well
         f"every element is {told} gradient, where all should be made smaller alike: each rank clips its own gradient, "
         "and the mean of what is left is not the clipped mean",
         "clip after the reduction, in clip_grad_norm_() or in the loop: all ranks then have one norm",
@@ -114,8 +114,8 @@ def _clipped_too_early(e: GradientEvidence, shares: np.ndarray) -> Cause | None:
 
 
 def shares_of(e: GradientEvidence) -> np.ndarray | None:
-    """How often each rank's own gradient is in ``e.observed``, by rank; None if that does not explain it, or is not
-    the only way to.
+    """The multiple of each rank's own gradient in ``e.observed``, by rank; None if that does not explain it, or is not
+    unique.
     """
     if e.world_size < 2 or len(e.local) < e.world_size or e.observed.dtype.kind != "f":
         return None
@@ -123,7 +123,7 @@ def shares_of(e: GradientEvidence) -> np.ndarray | None:
         return None
     columns = np.stack([np.asarray(e.local[rank], np.float64).reshape(-1) for rank in sorted(e.local)], axis=1)
     if np.count_nonzero(columns.any(axis=1)) < max(FEWEST_ELEMENTS, FEWEST_BY_RANK * e.world_size):
-        return None  # where all ranks are zero, as behind a dead unit, an element fits any shares
+        return None  # an element that is zero on all ranks, as behind a dead unit, fits any shares
     lengths = np.linalg.norm(columns, axis=0)
     if not (lengths > 0).all() or not np.isfinite(lengths).all() or np.linalg.cond(columns / lengths) > CONDITION:
         return None
@@ -134,7 +134,7 @@ def shares_of(e: GradientEvidence) -> np.ndarray | None:
 
 
 def tell_ranks_apart(e: GradientEvidence) -> bool:
-    """Are the ranks' own gradients more than multiples of one another? Tagged ones are not: any mixture is rescaled."""
+    """Return whether the ranks' own gradients are no multiples of one another. Tagged ones are: mixtures only scale."""
     mine = [np.asarray(gradient).reshape(-1) for gradient in e.local.values() if np.any(gradient)]
     if len(mine) < 2:
         return True

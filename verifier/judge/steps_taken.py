@@ -1,9 +1,9 @@
-"""Is a step left out for one rank's loss, and taken for another's? A pure function on recordings.
+"""Whether a step is skipped for one rank's loss and taken for another's. A pure function on recordings.
 
-Special here: the loss is infinite, or no number, by a constant, and all gradients are right: to take the step and to
-leave it out are both right, and only to do the one for rank 0 and the other for the last rank is not. Rank 0's comes
-before the last rank's and after it, so that a guard that begins late, or gives up, is no reason; and the steps between
-must have been taken: gradients that are applied a step late, or a rate that grows from zero, are none either.
+Special here: a constant makes the loss infinite or NaN, and all gradients are right. Taking the step and skipping it
+are both right; doing one for rank 0 and the other for the last rank is wrong. Rank 0's spikes come before and after the
+last rank's, so a guard that begins late, or gives up, cannot be the reason. The steps between must have been taken, so
+gradients applied a step late, or a learning rate that grows from zero, cannot be the reason either.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STEPS = range(max(RANK_0S_LOSSES) + 1)
 
 
 def compare_steps_taken(recording: Recording) -> Findings:
-    """Whether all ranks took the steps of rank 0's spikes and that of the last rank's, or none of them."""
+    """Check that ranks took, or skipped, the steps of rank 0's spikes and of the last rank's spike alike."""
     if not recording.scenario.rank_0_first or recording.scenario.world_size == 1:
         return Findings(not_claimed="one rank alone meets it: it may take the step with the others, or leave it out")
     if not recording.complete:
@@ -39,7 +39,7 @@ def compare_steps_taken(recording: Recording) -> Findings:
 
 
 def _taken(rank: RankRecording, names: list[str]) -> list[bool] | None:
-    """By step: has any weight moved? None: not known of every weight."""
+    """Whether any weight moved, by step; None if a weight was not recorded."""
     held = [[rank.tensor("weight", step, name) for name in names] for step in (-1, *STEPS)]
     if not names or any(tensor is None for of_step in held for tensor in of_step):
         return None
@@ -48,7 +48,7 @@ def _taken(rank: RankRecording, names: list[str]) -> list[bool] | None:
 
 
 def _failure(recording: Recording, rank: int, *, of_last: bool) -> Failure:
-    """``of_last``: it is the last rank's step that is left out."""
+    """The failure on ``rank``. ``of_last``: the step of the last rank's spike is the one that is skipped."""
     last, what = recording.scenario.world_size - 1, "NaN" if recording.scenario.spike == "nan" else "infinite"
     one, other = (last, 0) if of_last else (0, last)
     return Failure(

@@ -1,7 +1,7 @@
-"""Nothing was reduced at all: is it the strategy's mistake, or did nobody call the method that reduces?
+"""Nothing was reduced at all: the strategy may be wrong, or the loop did not call its method that reduces.
 
-Special here: the strategy is still not what it was taken for, a wrapper whose ``backward()`` synchronises, so the
-verdict stays. What is taken back is the certainty about the reason, and the methods that might be meant are named.
+Special here: the verdict stays, because the strategy is not a wrapper whose ``backward()`` synchronises, as it was
+assumed to be. Only the confidence in the cause is lowered, and the methods that might be meant are named.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ MAYBE = 0.5
 
 
 def temper(recording: Recording, step: int, failures: list[Failure]) -> None:
-    """Lower the confidence of ``not_synchronised`` where a wrapper's own methods were left to a loop that did not know
-    them, and say so."""
+    """Lower the confidence of ``not_synchronised`` where the loop called none of a wrapper's own methods, and add that
+    to the explanation."""
     methods = recording.ranks[0].notes.get("uncalled")
     issued = (c for rank in recording.ranks for c in rank.collectives)
     if not methods or any(c.step == step and c.phase in AFTER_FORWARD for c in issued):

@@ -1,7 +1,7 @@
-"""Is the training that was saved and resumed wrong without that, too? Then the restart is not to blame. Pure.
+"""Whether a saved and resumed training run is wrong without the restart as well: then the restart is not the cause.
 
-Special here: a control experiment, where the run has one: the same scenario but for the restart, with other numbers. A
-mistake that only begins in a later step would else be put down to the restart before it.
+Special here: a control experiment, where the run has one: the same scenario without the restart, with other numbers.
+Otherwise a mistake that begins in a later step would be attributed to the restart before it. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OTHERWISE = {"name", "situation", "seed", "delay_ms", "needs", "judged_by", "res
 
 
 def note_controls(recordings: Sequence[Recording]) -> None:
-    """Note in each recording of a resumed run which one, of the same run without that, is wrong."""
+    """Note in each recording of a resumed run the name of a wrong scenario that is the same without the restart."""
     for resumed in recordings:
         if resumed.scenario.resume_after is not None:
             others = (one for one in recordings if _is_control(one.scenario, resumed.scenario) and _is_wrong(one))
@@ -36,7 +36,7 @@ def _is_wrong(recording: Recording) -> bool:
         return False
     if compare_gradients(recording).failures:
         return True
-    if own_steps(recording) or not_judged(recording):  # weights are others there, and rightly
+    if own_steps(recording) or not_judged(recording):  # weights may rightly differ there
         return False
     steps = range(min(recording.scenario.num_steps, recording.scenario.keep_steps))
     return bool(compare_weights(recording, steps).failures)

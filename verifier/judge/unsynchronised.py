@@ -1,7 +1,7 @@
-"""A gradient that was never reduced: a rank's own, or some multiple of it, is where the mean should be.
+"""A gradient that was never reduced: the rank holds its own gradient, or a multiple of it, instead of the mean.
 
-Special here: what is the same on all ranks is no rank's own that stayed at home. Only in the first step is it known
-what a rank's own gradient was; later, that the ranks differ and their mean is right has to do.
+Special here: a gradient that is equal on all ranks is not an unreduced one. The ranks' own gradients are known only in
+the first step. In later steps it must suffice that the ranks differ and that their mean is right.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from verifier.judge.shares import tell_ranks_apart
 
 
 def reduced_to_another(e: GradientEvidence) -> Cause | None:
-    """``reduce`` tells one rank the sum. What it leaves on the others is their own, or a part of the sum (gloo)."""
+    """The cause if all went to one rank by ``reduce``, which leaves others their own, or a partial sum (gloo)."""
     if e.reduced_to is None or e.agreed:
         return None
     return Cause(
@@ -26,8 +26,8 @@ def reduced_to_another(e: GradientEvidence) -> Cause | None:
 
 
 def own_value(e: GradientEvidence) -> Cause | None:
-    """The rank's own gradient, or its own divided by the number of ranks."""
-    if e.agreed:  # it is this rank's on every rank: not one that stayed at home
+    """The cause if the rank holds its own gradient, or its own divided by the world size."""
+    if e.agreed:  # all ranks hold this rank's gradient, so it was not left unreduced
         return None
     if e.rank in e.local and close(e.observed, e.local[e.rank]):
         return Cause(
@@ -48,7 +48,7 @@ def own_value(e: GradientEvidence) -> Cause | None:
 
 
 def own_multiple(e: GradientEvidence) -> Cause | None:
-    """Some multiple of the rank's own, which no other rank has a share in. Tags are all multiples of one another."""
+    """The cause if the rank holds a multiple of its own gradient. Not for tags, all multiples of one another."""
     own = e.local.get(e.rank)
     others = [gradient for rank, gradient in e.local.items() if rank != e.rank and np.any(gradient)]
     if own is None or not others or e.agreed or e.clipped or not tell_ranks_apart(e):
@@ -68,7 +68,7 @@ def own_multiple(e: GradientEvidence) -> Cause | None:
 
 
 def not_one_another(e: GradientEvidence) -> Cause | None:
-    """In a later step, where a rank's own gradient is not known: what the ranks hold differs, and its mean is right."""
+    """The cause, in a later step without known own gradients, if ranks hold different gradients whose mean is right."""
     if e.agreed or e.local or len(e.held) < max(e.world_size, 2):
         return None
     if {gradient.shape for gradient in e.held.values()} != {e.expected.shape}:

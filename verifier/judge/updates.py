@@ -1,7 +1,7 @@
-"""Weights against the single process, step by step. Pure functions on recordings; why they differ: ``wrong_updates``.
+"""Compares weights with the single process's, step by step; ``wrong_updates`` explains differences. Pure functions.
 
-Special here: weights are compared only where the gradients behind them were right, so that a difference is the
-update's.
+Special here: weights are compared only where the gradients behind them were right, so that a difference comes from the
+update.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from verifier.verdict import Failure
 
 
 def compare_weights(recording: Recording, steps: range) -> Findings:
-    """Every rank's weights after each of ``steps`` against the single process's, the first wrong step ending it; where
-    the update rule is the strategy's own, or gradients are summed, against what it comes to on one rank (``alone``).
+    """Compare every rank's weights after each of ``steps`` with the single process's; stop after the first wrong step.
 
-    Raises nothing; ``blocked`` where weights were not recorded. The bound follows the optimizer (``weight_bounds``).
+    If the update rule is the strategy's own, or gradients are summed, the standard is a run on one rank (``alone``).
+    Raises nothing; ``blocked`` where weights were not recorded. The bound depends on the optimizer (``weight_bounds``).
     """
     findings = Findings(blocked=blocked_reference(recording))
     if findings.blocked:
@@ -44,7 +44,7 @@ def compare_weights(recording: Recording, steps: range) -> Findings:
 
 
 def compare_with_reference(recording: Recording, steps: range) -> Findings:
-    """The same against torch's SGD or AdamW in a single process, whatever one rank came to."""
+    """The same with torch's SGD or AdamW in a single process as the standard, even if there is a run on one rank."""
     findings = Findings()
     assert recording.reference is not None
     for step in steps:
@@ -56,7 +56,7 @@ def compare_with_reference(recording: Recording, steps: range) -> Findings:
 
 
 def _compare_weight(recording: Recording, step: int, name: str, findings: Findings) -> None:
-    """One weight on every rank. What replicas in lockstep hold is compared once, and counted for each."""
+    """Compare one weight on every rank. Equal contents are compared once, and counted for each rank."""
     assert recording.reference is not None
     expected, differences = recording.reference.tensor("weight", step, name), dict[object, Difference]()
     for rank in recording.ranks:
@@ -74,7 +74,7 @@ def _compare_weight(recording: Recording, step: int, name: str, findings: Findin
 
 
 def _difference(recording: Recording, step: int, name: str, expected: Tensor, observed: np.ndarray) -> Difference:
-    """Of two weights. Numbers that are the single process's, as most are, need no bound."""
+    """The difference of two weights. Weights equal to the single process's, as most are, need no bound."""
     due = _expected_weight(recording, step, name, expected)
     if np.array_equal(observed, due):
         return Difference(0.0, (), 0.0, 0.0)
@@ -82,14 +82,14 @@ def _difference(recording: Recording, step: int, name: str, expected: Tensor, ob
 
 
 def _is_held_narrower(recording: Recording, step: int, expected: Tensor, observed: Tensor) -> bool:
-    """Was a weight of float64 rounded, in a model that has narrower others, whose noise hides that?"""
+    """Return whether a float64 weight was rounded, in a model whose narrower weights' noise hides that."""
     if not (is_narrow(recording) or is_single(recording)) or not keeps_float64(recording, expected.dtype):
         return False
     return held_in(observed.values, expected.values, step, narrow_noise(recording, step, expected)) is not None
 
 
 def compare_final(recording: Recording, step: int) -> Findings:
-    """Every rank's weights after ``join()`` against the single process's."""
+    """Compare every rank's weights after ``join()`` with the single process's."""
     findings = Findings()
     assert recording.reference is not None
     for name, expected in recording.reference.named("final", step).items():
@@ -122,7 +122,7 @@ def compare_final(recording: Recording, step: int) -> Findings:
 
 
 def not_judged(recording: Recording) -> str | None:
-    """Why nothing can be said of this recording's updates; None: something can."""
+    """Return why this recording's updates cannot be judged; None if they can."""
     contract, scenario = contract_of(recording), recording.scenario
     if recording.ranks[0].notes.get("own_optimizer"):
         return _not_known_alone(recording)
@@ -137,7 +137,7 @@ def not_judged(recording: Recording) -> str | None:
 
 
 def _not_known_alone(recording: Recording) -> str | None:
-    """Why it is not known what one process has by the strategy's own rule; None: it is."""
+    """Return why there is no run on one rank to compare with under the strategy's own rule; None if there is."""
     if recording.scenario.world_size == 1:
         return f"{own_steps(recording)}, and one rank is all there is"
     if is_lossy(recording) or recording.alone is None:
@@ -149,7 +149,7 @@ def _not_known_alone(recording: Recording) -> str | None:
 
 
 def _expected_weight(recording: Recording, step: int, name: str, expected: Tensor) -> np.ndarray:
-    """The single process's weight; of a strategy that declares a sum, a first step W times as long."""
+    """The single process's weight; if the strategy declares a sum, after a first step W times as long."""
     assert expected.values is not None
     start = recording.ranks[0].tensor("weight", -1, name)
     if contract_of(recording).get("average") != "sum" or start is None or start.values is None:

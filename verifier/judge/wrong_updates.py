@@ -1,6 +1,6 @@
-"""Why a weight is not the single process's, though its gradient was right: from its numbers before and after the step.
+"""Why a weight differs from the single process's though its gradient was right, from its values around the step.
 
-Special here: patterns are tried from the surest to the vaguest, and what fits none says so with little confidence.
+Special here: patterns are tried from the surest to the vaguest. If none fits, that is reported with low confidence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from verifier.scheduling import FACTOR
 
 
 def moved_unused(step: int, name: str) -> tuple[str, str, str, float]:
-    """What is said of a weight whose gradient the single process does not have."""
+    """Cause, explanation, hint and confidence for a weight that has no gradient in the single process."""
     return (
         "unused_parameter_moved",
         f"no rank used {name} in step {step}, and its weights are not those of the single process, whose gradient "
@@ -32,7 +32,7 @@ def moved_unused(step: int, name: str) -> tuple[str, str, str, float]:
 
 
 def explain_weight(recording: Recording, rank: RankRecording, step: int, name: str) -> tuple[str, str, str, float]:
-    """Cause, explanation, hint and confidence of ``name``'s weights being wrong on ``rank`` after ``step``."""
+    """Cause, explanation, hint and confidence for wrong weights of ``name`` on ``rank`` after ``step``."""
     assert recording.reference is not None
     before, after = rank.tensor("weight", step - 1, name), rank.tensor("weight", step, name)
     wanted = recording.reference.tensor("weight", step, name)
@@ -71,7 +71,7 @@ def explain_weight(recording: Recording, rank: RankRecording, step: int, name: s
 def _why_it_rests(
     recording: Recording, rank: RankRecording, step: int, name: str, gradient: Tensor
 ) -> tuple[str, str, str, float]:
-    """``gradient``: the single process's."""
+    """The same for weights that did not move. ``gradient``: the single process's."""
     if rank.tensor("gradient", step, name) is None and gradient.values is not None and not gradient.values.any():
         return (
             "zero_taken_for_none",
@@ -109,7 +109,7 @@ def _pattern(
     before: np.ndarray | None,
     after: np.ndarray | None,
 ) -> tuple[str, str, str, float] | None:
-    """What the weights before and after a step, and those that there should be, have to do with one another."""
+    """The same if a pattern fits the weights before and after a step and the expected ones; else None."""
     name, wanted = expected.name, expected.values
     if (unheard := _unheard(recording, step, name, after, wanted)) is not None:
         return unheard
@@ -149,7 +149,7 @@ def _pattern(
 def _unheard(
     recording: Recording, step: int, name: str, after: np.ndarray | None, wanted: np.ndarray | None
 ) -> tuple[str, str, str, float] | None:
-    """Is this the first step after other options than the rate were changed, as schedulers change them?"""
+    """The same if a change of options other than the learning rate was ignored, as schedulers make them; else None."""
     if recording.scenario.new_options_after == step - 1:
         return (
             "schedule_ignored",
@@ -172,9 +172,9 @@ def _unheard(
 def _with_old_momentum(
     recording: Recording, step: int, name: str, after: np.ndarray | None, wanted: np.ndarray | None
 ) -> bool:
-    """Is ``after`` what SGD comes to if its momentum, changed after the first step, is the old one in the second?"""
+    """Return whether ``after`` is SGD's second step with the old momentum, which was changed after the first step."""
     assert recording.reference is not None
-    first = recording.reference.tensor("gradient", 0, name)  # and SGD's momentum after that step
+    first = recording.reference.tensor("gradient", 0, name)  # it is also SGD's momentum buffer after that step
     if (recording.scenario.new_momentum_after, step) != (0, 1) or first is None or first.values is None:
         return False
     if after is None or wanted is None or after.shape != wanted.shape or not first.values.any():
@@ -184,10 +184,10 @@ def _with_old_momentum(
 
 
 def _rested(before: np.ndarray | None, after: np.ndarray | None, wanted: np.ndarray | None) -> str | None:
-    """Which elements are wrong, as "first-last", if those that are wrong are one run of such as never moved."""
+    """The wrong elements, as "first-last", if they are one contiguous run of elements that did not move; else None."""
     if before is None or after is None or wanted is None or not before.shape == after.shape == wanted.shape:
         return None
-    if not np.isfinite(after).all():  # which compares as neither right nor wrong
+    if not np.isfinite(after).all():  # NaN compares as neither right nor wrong
         return None
     start, end, due = (values.reshape(-1) for values in (before, after, wanted))
     largest = np.abs(due - start).max(initial=0.0)
@@ -198,7 +198,7 @@ def _rested(before: np.ndarray | None, after: np.ndarray | None, wanted: np.ndar
 
 
 def _unused_by_some(recording: Recording, name: str) -> bool:
-    """Had a rank no gradient of its own in the first step?"""
+    """Return whether some rank had no gradient of its own in the first step."""
     alone, numbers = recording.reference, [rank.rank for rank in recording.ranks]
     return alone is not None and any(alone.tensor(f"local_gradient_{number}", 0, name) is None for number in numbers)
 
