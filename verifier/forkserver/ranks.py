@@ -1,4 +1,5 @@
-"""What a child of the fork server does: a rank has the environment of one, and a store to meet the others at."""
+"""What a child of the fork server runs: a rank, with its environment and a store to meet the others, or the reference.
+"""
 
 from __future__ import annotations
 

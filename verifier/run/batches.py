@@ -1,5 +1,4 @@
-"""Which samples a rank takes: its slice of the large batch, or everybody's if alone. Some steps take one whole batch.
-"""
+"""Which samples a rank takes: its slice of the large batch or, alone, everybody's. Some steps take one whole batch."""
 
 from __future__ import annotations
 
