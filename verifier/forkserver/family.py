@@ -95,8 +95,7 @@ def memory_of(pid: int) -> int:
 
 
 def bytes_written(pid: int) -> int:
-    """Return the bytes that ``pid`` and children that it waited for have written to disks; 0 if that is not readable.
-    """
+    """Return the bytes that ``pid``, and children that it waited for, have written to disks; 0 if unreadable."""
     try:
         text = Path(f"/proc/{pid}/io").read_text(encoding="ascii")
     except OSError:

@@ -1,5 +1,4 @@
-"""What a child of the fork server runs: a rank, with its environment and a store to meet the others, or the reference.
-"""
+"""What a child of the fork server runs: a rank, with its environment and its store, or the reference."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ def _import_and_step() -> None:
 
 @cache
 def import_the_rest() -> None:
-    """While the owner is busy with its first answer: what only some scenarios need, once for all their ranks; and then
-    what makes all further forks cheap.
+    """Import what only some scenarios need, once for all their ranks, while the owner is busy with its first answer;
+    then make all further forks cheap.
     """
     for name in [f"verifier.workloads.{name}" for name in WORKLOADS.names()] + ["torch.utils.serialization.config"]:
         with suppress(Exception):  # ranks meet the error, too, and report it in their recordings
