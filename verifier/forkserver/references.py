@@ -1,8 +1,7 @@
 """What the single process wrote, kept for the next equal request: it does not depend on the strategy.
 
 Special here: a strategy may write into the folder that a reference lies in. So a reference is kept only if it bears the
-seals (``appending``) that its process sent over its own connection. So no run is affected by what another did to its
-folder.
+seals (``appending``) that its process sent over its own connection. So no run can affect another run's reference.
 """
 
 from __future__ import annotations
