@@ -149,7 +149,7 @@ _of_an_optimizer = re.compile(rb"optim|param_groups|\.step\b|\bdef step\b", re.I
 
 
 def has_to_do_with_optimizers(ref: StrategyRef) -> bool:
-    """Return whether the text of ``ref``, or of a built-in's file, mentions optimizers. Unread text or imports may."""
+    """Return whether the text of ``ref``, or a built-in's file, names optimizers; True if some of it is not read."""
     if isinstance(ref, Builtin):
         return bool(_of_an_optimizer.search((catalogue.STRATEGIES.folder / f"{ref.name}.py").read_bytes()))
     found = list(texts(ref))

@@ -23,7 +23,7 @@ class Limits(NamedTuple):
     output_mib: float = 1.0  # kept of what one process prints: the first half and the last
     num_processes: int = 2000
     stall_s: float = 30.0  # if no process writes a journal line, or computes, for this long, the job hangs
-    busy_s: float = BUSY_STALL_S  # if no process writes a line for this long, it hangs, whatever they compute
+    busy_s: float = BUSY_STALL_S  # if no process writes a line for this long, the job hangs, whatever it computes
 
     @classmethod
     def from_environment(cls) -> Limits:

@@ -100,10 +100,9 @@ def import_the_rest() -> None:
 
 
 def import_what_of_torch(strategy: StrategyRef) -> None:
-    """Import what ``strategy``, or one of our files for it, uses of torch: ``torch.distributed.optim`` takes half a
-    second.
+    """Import what ``strategy`` (or a built-in's file) uses of torch: ``torch.distributed.optim`` takes half a second.
 
-    Nothing else is imported: the single process is forked from here as well, and must not know the strategy.
+    No stranger's code is imported: the single process is forked from here as well, and must not know the strategy.
     """
     if strategy == _asked.get("last"):
         return

@@ -227,9 +227,8 @@ def _call(name: str, operator: Operator, given: dict[str, Any], reads: str | Non
 
 
 def sharing_memory(name: str, tensors: list[torch.Tensor]) -> str | None:
-    """Return what is wrong with giving ``tensors`` to gloo, or None. gloo assumes memory for every element; where
-    elements share memory, it reads and writes beyond the end, which NCCL refuses. None also where gloo copies or
-    refuses by itself.
+    """Return what is wrong with giving ``tensors`` to gloo, or None. gloo assumes memory for every element; if elements
+    share memory, it goes on beyond the end (NCCL refuses such tensors). None also if gloo copies, or refuses by itself.
     """
     for tensor in tensors if name in TAKEN_AS_THEY_LIE else ():
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.numel() < 2:

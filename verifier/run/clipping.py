@@ -54,5 +54,5 @@ def _reduced_in_step(subject: Subject) -> bool:
     if driver.own_clip is not None:
         return False
     trained, reduced = sum(parameter.numel() for _, parameter in subject.parameters), subject.observer.num_reduced
-    already = reduced[0, "backward"] + reduced[0, "before_step"] >= trained  # and the step hands out what is new
+    already = reduced[0, "backward"] + reduced[0, "before_step"] >= trained  # then step() only hands out new weights
     return ("gradient", 0) in subject.journal.replaced or (reduced[0, "step"] >= trained > 0 and not already)

@@ -91,7 +91,7 @@ def _optimized(
 def _last_uneven_step(
     scenario: Scenario, workload: Workload, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:
-    """Take the step that only odd ranks have data for. Other ranks count as gradients of zero: all ranks divide."""
+    """Take the step that only odd ranks have data for. The others count as zero: the mean is over all ranks."""
     optimizer.zero_grad()
     for rank in range(1, scenario.world_size, 2):
         *inputs, target = workload.micro_batch(scenario.num_steps, 0, rank)

@@ -23,8 +23,7 @@ from verifier.uncompiled import uncompiled
 def looking_again(
     optimizer: Any, look: Callable[..., None], parameters: Iterable[torch.Tensor], journal: Journal
 ) -> Iterator[set[int]]:
-    """Call ``look(but_for=ids)`` whenever a torch optimizer begins its step, with the ids of parameters already
-    stepped.
+    """Call ``look(but_for=ids)`` whenever a torch optimizer begins to step; ``ids`` are of parameters already stepped.
 
     Notes it where an optimizer holds none of the model's ``parameters`` but, say, masters of them: it does not step by
     their ``.grad``. Yields the ids of the optimizers that have begun.
