@@ -1,7 +1,8 @@
-"""What a stranger's ``wrap(model, ...)`` asks for besides the model, where nobody gave it and its name says what it is.
+"""Fills in what a stranger's ``wrap(model, ...)`` asks for besides the model, if no option gives it and its name is
+known.
 
-Special here: only arguments without a default are filled in. One that has a default was meant to be left alone, but for
-a process group, where it is tried what a smaller one comes to.
+Special here: only arguments without a default are filled in. One that has a default was meant to be left alone, except
+a process group: one scenario passes a smaller one to see what comes of it.
 """
 
 from __future__ import annotations
@@ -33,30 +34,30 @@ _BUCKET_MB = ("bucket_cap_mb", "bucket_size_mb", "bucket_mb")
 
 
 def names_an_optimizer(name: str | None) -> bool:
-    """Is an argument of this name an optimizer, and not the class of one?"""
+    """Return whether an argument of this name is an optimizer, and not the class of one."""
     return name is not None and (name in OPTIMIZERS or ("optimizer" in name and not name.endswith(_CLASS)))
 
 
 def missing(wrap: Callable[..., Any], options: dict[str, Any], num_given: int = 1) -> list[str]:
-    """Names of the arguments after the first ``num_given`` that have no default and are not in ``options``."""
+    """Return the arguments after the first ``num_given`` that have no default and are not in ``options``, by name."""
     try:
         others = list(inspect.signature(wrap).parameters.values())[num_given:]
-    except (TypeError, ValueError):  # something that does not tell
+    except (TypeError, ValueError):  # a callable without a signature
         return []
     named = (p for p in others if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
     return [p.name for p in named if p.default is p.empty and p.name not in options]
 
 
 def known_names(function: Callable[..., Any]) -> list[str]:
-    """Arguments that have no default, and name a rank, a world size or a group."""
+    """Return the arguments that have no default, and name a rank, a world size or a group."""
     return [name for name in missing(function, {}, 0) if name in _OF_THE_JOB]
 
 
 def takes_group(wrap: Callable[..., Any]) -> str | None:
-    """The name of ``wrap``'s argument for a process group, without a default or with None; None: there is none.
+    """Return the name of ``wrap``'s argument for a process group, without a default or with None. None: there is none.
 
-    Who wants a rank or a world size beside it would have to be told whose: the group's, or the job's. And a ``group``
-    that is something else by default is no process group.
+    An argument for a rank or a world size beside it would be ambiguous: the group's, or the job's. And a ``group`` with
+    another default is no process group.
     """
     try:
         parameters = inspect.signature(wrap).parameters
@@ -68,7 +69,7 @@ def takes_group(wrap: Callable[..., Any]) -> str | None:
 
 
 def model_by_name(wrap: Callable[..., Any]) -> str | None:
-    """The name of ``wrap``'s argument for the model, where a rank or the like comes first; None: it is the first."""
+    """Return the name of ``wrap``'s argument for the model if a rank or the like comes first. None: it is the first."""
     try:
         parameters = list(inspect.signature(wrap).parameters.values())
     except (TypeError, ValueError):
@@ -88,10 +89,10 @@ def filled(
     num_given: int = 1,
     make_optimizer: Callable[[], torch.optim.Optimizer] | None = None,
 ) -> dict[str, Any]:
-    """``options``, and what is missing and known by its name: ranks, groups, devices, a bucket's size in MiB, the model
-    and its parameters' names; and an optimizer, where ``make_optimizer`` is given.
+    """Return ``options`` with the missing arguments that are known by name: ranks, groups, devices, a bucket's size in
+    MiB, the model and its named parameters; and an optimizer, if ``make_optimizer`` is given.
 
-    Raises NotDrivable, which names the rest, where something else is missing.
+    Raises NotDrivable if other arguments are missing; the message names them.
     """
     asked = missing(wrap, options, num_given)
     if not asked:

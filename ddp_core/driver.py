@@ -1,8 +1,8 @@
 """How a wrapped model is driven through a training step: the points at which styles of wrapper differ.
 
-Special here: nobody who has a wrapper to check should have to write an adapter for it first. So these points are named
-for what wrappers have, and what ``wrap(model)`` returned is looked at (``recognition``). A strategy that fits no style
-brings its own subclass of ``Driver``.
+Special here: to check a wrapper, nobody should have to write an adapter for it first. So these points are named after
+what wrappers have, and the style is recognised by what ``wrap(model)`` returned (``recognition``). A strategy that fits
+no style brings its own subclass of ``Driver``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ddp_core.methods import backward_through, takes
 
 # Flags that a loop sets by hand, in wrappers without a no_sync() context: true for the backward that synchronises.
 SYNC_FLAGS = ("require_backward_grad_sync", "require_gradient_sync")
-SYNC_SWITCH = "set_requires_gradient_sync"  # of torch's fully_shard and replicate: it stays where it is put
-ZERO_BUFFERS = ("zero_grad_buffer", "zero_grad_buffers")  # Megatron's name, and its like
+SYNC_SWITCH = "set_requires_gradient_sync"  # of torch's fully_shard and replicate: it stays as it was set
+ZERO_BUFFERS = ("zero_grad_buffer", "zero_grad_buffers")  # Megatron's name, and a variant of it
 CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_by_norm")  # torch's name; fairscale's OSS; ColossalAI
 
 
@@ -40,14 +40,14 @@ class Driver:
     is_no_wrapper: ClassVar[bool] = (
         False  # True: the strategy is not what wraps a model, and the driver is made from it
     )
-    wraps_forward: ClassVar[bool] = True  # False: the model runs bare, and nobody could synchronise buffers before it
-    could_broadcast: ClassVar[bool] = True  # False: nothing of the strategy's is called before the first forward
+    wraps_forward: ClassVar[bool] = True  # False: the model runs bare; no code could synchronise buffers before it
+    could_broadcast: ClassVar[bool] = True  # False: none of the strategy's code runs before the first forward
 
-    # Set by whoever calls ``wrap``; a subclass may do without our ``__init__``, and has names of its own.
-    stands_beside_model: bool = False  # ``wrapped`` does not run: the bare model does
-    optimizer_of_wrap: Any = None  # the one that came out of ``wrap``, or went into it
-    optimizer_went_in: bool = False  # so what the loop asks for has reached the strategy
-    optimizer_made: Any = None  # what ``make_optimizer`` returned; set by whoever calls that
+    # Set by the caller of ``wrap``; a subclass may do without our ``__init__``, and has names of its own.
+    stands_beside_model: bool = False  # ``wrapped`` is not called on inputs: the bare model is
+    optimizer_of_wrap: Any = None  # the one that ``wrap`` returned, or was given
+    optimizer_went_in: bool = False  # True: the optimizer that the loop asks for has reached the strategy
+    optimizer_made: Any = None  # what ``make_optimizer`` returned; set by its caller
 
     def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
         if model is None:  # made by itself: it does the wrapping, too
@@ -57,7 +57,7 @@ class Driver:
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        """Does ``wrapped`` look like something of this style?"""
+        """Return whether ``wrapped`` looks like something of this style."""
         return runs(wrapped)
 
     def prepare(self, model: nn.Module) -> Any:
@@ -65,7 +65,7 @@ class Driver:
         return model
 
     def start_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Before anything else of a step."""
+        """Called before anything else in a step."""
 
     @property
     def callee(self) -> Any:
@@ -78,12 +78,12 @@ class Driver:
 
     @property
     def has_no_sync(self) -> bool:
-        """Is there a way to keep a backward from synchronising?"""
+        """Whether there is a way to keep a backward from synchronising."""
         contexts = (getattr(self.wrapped, name, None) for name in ("no_sync", SYNC_SWITCH))
         return any(map(callable, contexts)) or self._sync_flag() is not None
 
     def no_sync(self) -> AbstractContextManager[Any]:
-        """The wrapper's own ``no_sync()`` where it has one, or a switch or flag that does the same."""
+        """Return the wrapper's own ``no_sync()`` if it has one, or a context that sets a switch or flag instead."""
         context = getattr(self.wrapped, "no_sync", None)
         if callable(context):
             entered: AbstractContextManager[Any] = context()
@@ -105,21 +105,21 @@ class Driver:
             setattr(self.wrapped, name, True)
 
     def backward(self, loss: torch.Tensor) -> None:
-        """By the optimizer that came out of ``wrap``, or that the strategy made, where it has a ``backward(loss)``, as
-        ColossalAI's has.
+        """Run the backward: by ``backward(loss)`` of the optimizer that ``wrap`` returned, or that the strategy made,
+        if it has one, as ColossalAI's has; else by ``loss.backward()``.
         """
         backward_through(self.optimizer_made if self.optimizer_of_wrap is None else self.optimizer_of_wrap, loss)
 
     def before_step(self) -> None:
-        """After the last backward, before the optimizer steps. Gradients must be final when this returns."""
+        """Called after the last backward, before the optimizer steps. Gradients must be final when this returns."""
 
     def make_optimizer(
         self, cls: type[torch.optim.Optimizer], parameters: list[nn.Parameter], **options: Any
     ) -> torch.optim.Optimizer:
-        """The optimizer that steps ``parameters``: of class ``cls``, unless the strategy brings its own kind.
+        """Return the optimizer that steps ``parameters``: of class ``cls``, unless the strategy brings its own kind.
 
-        ``parameters`` may also be groups, as ``torch.optim`` takes them. Whatever the style, a strategy that has
-        ``wrap_optimizer(cls, parameters, **options)`` builds it; a ``wrap_optimizer(optimizer)`` is handed one.
+        ``parameters`` may also be groups, as ``torch.optim`` takes them. In every style, a strategy that has
+        ``wrap_optimizer(cls, parameters, **options)`` builds it; ``wrap_optimizer(optimizer)`` is given one.
         """
         build = getattr(self.wrapped, "wrap_optimizer", None)
         if not callable(build):
@@ -131,9 +131,9 @@ class Driver:
         return optimizer
 
     def zero_grad(self, optimizer: torch.optim.Optimizer, *, set_to_none: bool = True) -> None:
-        """By the optimizer; or by the model, where that is a stranger's and has no such method. A buffer of gradients
-        that is the wrapper's is cleared beside it: by a ``zero_grad_buffer()`` as Megatron's has it, or by a
-        ``zero_grad()`` that its class has put in the place of ``nn.Module``'s.
+        """Clear gradients by the optimizer, or by the model if a stranger's optimizer has no ``zero_grad()``. A
+        wrapper's own gradient buffer is cleared as well: by ``zero_grad_buffer()``, as Megatron's has it, or by a
+        ``zero_grad()`` with which its class overrides that of ``nn.Module``.
         """
         for name in ZERO_BUFFERS:
             clear = getattr(self.wrapped, name, None)
@@ -151,12 +151,12 @@ class Driver:
             zero()
 
     def own_zero_grad(self, optimizer: torch.optim.Optimizer) -> Callable[..., Any]:
-        """What ``zero_grad()`` calls. It may have no ``set_to_none``, and do the one or the other always."""
+        """Return what ``zero_grad()`` calls. It may have no ``set_to_none``, and always do one of the two."""
         return getattr(optimizer, "zero_grad", None) or self.model.zero_grad
 
     @property
     def can_clip(self) -> bool:
-        """Are gradients final when ``before_step`` has returned, so that a loop may clip them?"""
+        """Whether gradients are final when ``before_step`` has returned, so that a loop may clip them."""
         return True
 
     @property
@@ -173,14 +173,14 @@ class Driver:
 
     @property
     def clips_by_other_norms(self) -> bool:
-        """Is there a clipping of the strategy's own that takes a ``norm_type``, as torch's ``clip_grad_norm_`` does?"""
+        """Whether the strategy's own clipping takes a ``norm_type``, as torch's ``clip_grad_norm_`` does."""
         if type(self).clip is not Driver.clip:
             return takes(self.clip, 2, norm_type=math.inf)
         own = self.own_clip
         return own is not None and takes(own, 2 if _wants_parameters(own) else 1, norm_type=math.inf)
 
     def clip(self, parameters: list[nn.Parameter], max_norm: float, norm_type: float = 2.0) -> Any:
-        """By ``own_clip``, or as torch does it. What is returned, if it is a number, is the norm before clipping."""
+        """Clip by ``own_clip``, or as torch does. A returned number is the norm before clipping."""
         own = self.own_clip
         if own is None:
             return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type)
@@ -191,13 +191,13 @@ class Driver:
         optimizer.step()
 
     def after_step(self) -> None:
-        """After the optimizer's step. Some wrappers have state to clear then, by ``reset()``."""
+        """Called after the optimizer's step. Some wrappers have state to clear then, by ``reset()``."""
         reset = getattr(self.wrapped, "reset", None)
         if callable(reset) and takes(reset, 0) and self.wrapped is not self.model:
             reset()
 
     def state_dict(self) -> dict[str, Any]:
-        """What the strategy would save of the model.
+        """Return what the strategy would save of the model.
 
         Raises AttributeError if it offers nothing.
         """
@@ -209,8 +209,8 @@ class Driver:
 
     @property
     def state_keeper(self) -> Any:
-        """What has a state of its own beside the model's and the loop's optimizer's: an engine's masters, what a
-        compression has left over. It is saved with them, and loaded after them. None: there is none.
+        """What has a state of its own beside the model's and the loop's optimizer's: an engine's masters, or the
+        residual of a compression. It is saved with them, and loaded after them. None: there is none.
         """
         thing = self.wrapped if self.stands_beside_model else None
         is_saved_already = isinstance(thing, nn.Module | torch.optim.Optimizer) or thing is self.optimizer_made
@@ -219,17 +219,17 @@ class Driver:
         return thing if takes(getattr(thing, "load_state_dict", None), 1) else None
 
     def gradient(self, parameter: nn.Parameter) -> torch.Tensor | None:
-        """What the optimizer will take as the gradient of ``parameter``; some keep it in ``main_grad``."""
+        """Return what the optimizer will take as the gradient of ``parameter``; some keep it in ``main_grad``."""
         if parameter.grad is not None:
             return parameter.grad
         main: torch.Tensor | None = getattr(parameter, "main_grad", None)
         return main
 
     def named_parameters(self) -> list[tuple[str, nn.Parameter]]:
-        """The trained parameters under the bare model's names.
+        """Return the trained parameters under the bare model's names.
 
-        Most wrappers keep the model's own tensors. Where one made copies (``deepcopy``), they are found in the
-        wrapped object by the end of their names.
+        Most wrappers keep the model's own tensors. Where one made copies (``deepcopy``), they are found in the wrapped
+        object by the end of their names.
         """
         own = list(self.model.named_parameters())
         inside = _parameters_inside(self.wrapped)
@@ -247,7 +247,7 @@ def _wants_parameters(clip: Any) -> bool:
 
 
 def runs(wrapped: Any) -> bool:
-    """Is it called on inputs, as a model is, or is there a plain ``forward()``?"""
+    """Return whether it can be called on inputs, as a model is, or has a plain ``forward()``."""
     return callable(wrapped) or callable(getattr(wrapped, "forward", None))
 
 

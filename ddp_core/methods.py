@@ -1,8 +1,8 @@
 """Methods that a loop is meant to call, found by the names that people give them.
 
-Special here: a name is a guess at who calls it. What the wrapper turns out to call by itself, from a hook or from a
-callback at the end of the backward, is not called a second time. That is seen once, in the first step: a wrapper that
-forgets it in a later one gets no help.
+Special here: a name is only a guess at who calls the method. If the wrapper calls it by itself, from a hook or from a
+callback at the end of the backward, the loop does not call it a second time. That is decided once, in the first step: a
+wrapper that forgets the call in a later step gets no help.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ ONE_OF_MANY = ("grad", "gradient", "g", "param", "parameter", "p", "tensor", "bu
 
 
 class NotDrivable(TypeError):
-    """No style of loop fits what was given, or it asks for what a loop does not know: in whatever situation."""
+    """No style of loop fits the object, or it asks for what a loop does not know; this holds in every situation."""
 
 
 def first_of(owner: Any, names: Iterable[str], num_arguments: int = 0) -> str | None:
-    """The first of ``names`` that ``owner`` has as a method for ``num_arguments`` arguments. None: it has none."""
+    """Return the first of ``names`` that ``owner`` has as a method for ``num_arguments`` arguments, or None."""
     return next((name for name in names if takes(getattr(owner, name, None), num_arguments)), None)
 
 
 def require(owner: Any, found: str | None, usual: str) -> str:
-    """``found``, the name of a method of ``owner``'s. Raises NotDrivable where there is none for this style."""
+    """Return ``found``, the name of a method of ``owner``'s. Raises NotDrivable if it has none for this style."""
     if found is None:
         raise NotDrivable(
             f"{type(owner).__name__} has no {usual}(), and no other method without arguments of such a name: choose "
@@ -45,7 +45,7 @@ def require(owner: Any, found: str | None, usual: str) -> str:
 
 
 def takes(method: Any, num_arguments: int, **named: Any) -> bool:
-    """Can ``method`` be called with so many arguments by position, and with those of these names?"""
+    """Return whether ``method`` can be called with so many positional arguments, and with these by name."""
     if not callable(method):
         return False
     try:
@@ -56,7 +56,7 @@ def takes(method: Any, num_arguments: int, **named: Any) -> bool:
 
 
 def backward_through(wrapped: Any, loss: Any) -> None:
-    """``wrapped.backward(loss)``, where there is one for a loop to call; else ``loss.backward()``."""
+    """Call ``wrapped.backward(loss)`` if there is one for a loop to call, else ``loss.backward()``."""
     if takes(getattr(wrapped, "backward", None), 1):
         wrapped.backward(loss)
     else:
@@ -64,7 +64,7 @@ def backward_through(wrapped: Any, loss: Any) -> None:
 
 
 def that_a_loop_may_call(owner: Any) -> list[str]:
-    """Public methods of ``owner``'s own class, not torch's or ours, that sound like a part of a training step."""
+    """Return the public methods of ``owner``'s class, not torch's or ours, that sound like part of a training step."""
     bases = (kind for kind in type(owner).__mro__ if kind.__module__.split(".")[0] in ("torch", "ddp_core"))
     known = {name for kind in bases for name in vars(kind)} | set(dir(nn.Module))
     methods = (name for name in dir(type(owner)) if name not in known and callable(getattr(type(owner), name, None)))
@@ -73,8 +73,8 @@ def that_a_loop_may_call(owner: Any) -> list[str]:
 
 
 def what_it_asks_for(method: Callable[..., Any], model: nn.Module, optimizer: Any, name: str | None = None) -> Any:
-    """For the argument ``name`` of ``method``, or its first, by its name: parameters, named or not, or in groups, the
-    optimizer, or the model (or models, of which there is one).
+    """Return the value for the argument ``name`` of ``method`` (default: its first), which the name decides:
+    parameters, named or not, or in groups, the optimizer, or the model (as a list for ``models``).
     """
     name = name or next(iter(inspect.signature(method).parameters))
     if "param" in name and "group" in name:
@@ -89,7 +89,7 @@ def what_it_asks_for(method: Callable[..., Any], model: nn.Module, optimizer: An
 
 
 def says_what_it_asks_for(method: Any) -> bool:
-    """Is ``method`` for one argument, and does its name say that it is the model, parameters or an optimizer?"""
+    """Return whether ``method`` takes one argument, whose name says model, parameters or optimizer."""
     if not takes(method, 1) or takes(method, 0):
         return False
     name = next(iter(inspect.signature(method).parameters))
@@ -97,7 +97,7 @@ def says_what_it_asks_for(method: Any) -> bool:
 
 
 def is_about_one(method: Callable[..., Any]) -> bool:
-    """Is ``method`` called for each gradient, parameter or bucket, by a hook, and not for all of them by a loop?"""
+    """Return whether ``method`` is for one gradient, parameter or bucket, in a hook, and not for all, in a loop."""
     try:
         return next(iter(inspect.signature(method).parameters), None) in ONE_OF_MANY
     except (TypeError, ValueError):  # written in C
@@ -105,8 +105,8 @@ def is_about_one(method: Callable[..., Any]) -> bool:
 
 
 def leads_to(owner: Any, start: str, name: str) -> bool:
-    """Does the code of ``owner``'s method ``start`` name ``name``, or lead to a method of its own, or a function beside
-    its class, that does? What an attribute is bound to counts by its name.
+    """Return whether ``name`` occurs in the code of ``owner``'s method ``start``, or in code that this leads to:
+    methods of its own, and functions beside its class. An attribute counts by the name of what it is bound to.
     """
     seen, left = set[FunctionType](), [*_methods(owner, start)]
     while left:
@@ -125,7 +125,7 @@ def leads_to(owner: Any, start: str, name: str) -> bool:
 
 
 def _methods(owner: Any, name: str) -> Iterator[FunctionType]:
-    """The method ``name`` of each of ``owner``'s classes, but torch's."""
+    """Yield the method ``name`` of each of ``owner``'s classes, except torch's."""
     for kind in type(owner).__mro__:
         found = inspect.unwrap(vars(kind)[name]) if callable(vars(kind).get(name)) else None
         if isinstance(found, FunctionType) and kind.__module__.split(".")[0] != "torch":
@@ -133,7 +133,7 @@ def _methods(owner: Any, name: str) -> Iterator[FunctionType]:
 
 
 def _names_in(code: CodeType) -> Iterator[str]:
-    """The names in ``code``, and in the functions that stand in it."""
+    """Yield the names in ``code``, and in the functions inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -141,7 +141,7 @@ def _names_in(code: CodeType) -> Iterator[str]:
 
 
 class CalledByLoop:
-    """A method of ``owner`` to call once a step, unless its owner has done so by itself in the first one."""
+    """A method of ``owner`` to call once a step, unless its owner has called it by itself in the first step."""
 
     def __init__(self, owner: Any, name: str) -> None:
         self._owner, self._name = owner, name
@@ -150,7 +150,7 @@ class CalledByLoop:
         self._watch()
 
     def __call__(self, *given: Any) -> None:
-        """The loop's turn to call it."""
+        """Call it as the loop, if its owner does not."""
         if not self._decided:
             self._decided = True
             with suppress(AttributeError, KeyError):
@@ -159,7 +159,7 @@ class CalledByLoop:
             self._method(*given)
 
     def forget(self) -> None:
-        """A backward begins: what its owner has called before it, to drain what was left, is no call of its own."""
+        """Ignore what its owner has called so far, to drain old work; called when a backward begins."""
         if not self._decided:
             self._owners_own = False
 

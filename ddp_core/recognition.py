@@ -1,7 +1,7 @@
 """Which style drives what ``wrap(model)`` returned: found by looking at it, or at what it left on the model.
 
-Special here: three shapes are taken apart first. A wrapped model may come with the optimizer that steps it, in a tuple;
-an object may stand beside a model that runs bare; and a function may return nothing, and have put hooks on the model.
+Special here: three cases are handled first. A wrapped model may come in a tuple with the optimizer that steps it; an
+object may stand beside a model that runs bare; and a function may return nothing, but have put hooks on the model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ddp_core.methods import NotDrivable, that_a_loop_may_call
 
 
 def styles() -> dict[str, type[Driver]]:
-    """Every driver style in ``drivers/``, by name."""
+    """Return every driver style in ``drivers/``, by name."""
     found: dict[str, type[Driver]] = {}
     for entry in pkgutil.iter_modules(drivers.__path__):
         module = importlib.import_module(f"{drivers.__name__}.{entry.name}")
@@ -37,10 +37,10 @@ def drive(
     companions: Mapping[str, Callable[..., Any]] | None = None,
     left_marks: bool = False,
 ) -> Driver:
-    """The driver for ``wrapped``: itself if it is one, else of the style named, else of the style that fits best.
+    """Return the driver for ``wrapped``: itself if it is one, else of the named style, else of the one that fits best.
 
-    ``companions``: functions that stand beside ``wrap`` and are called by the loop, by the point they are called at.
-    ``left_marks``: ``marks(model)`` are others than before it was wrapped.
+    ``companions``: functions beside ``wrap`` that the loop calls, by when. ``left_marks``: whether wrapping has changed
+    ``marks(model)``.
 
     Raises NotDrivable if no style fits.
     """
@@ -57,7 +57,7 @@ def drive(
 
 
 def recognise(wrapped: Any, *, left_marks: bool = False) -> type[Driver]:
-    """The most specific style that fits ``wrapped``.
+    """Return the most specific style that fits ``wrapped``.
 
     Raises NotDrivable if none does, and nothing was left on the model either.
     """
@@ -66,7 +66,7 @@ def recognise(wrapped: Any, *, left_marks: bool = False) -> type[Driver]:
             f"wrap(model) returned a {type(wrapped).__name__}: return the wrapped model alone, or with its optimizer, "
             "(wrapped, optimizer)"
         )
-    thing = not isinstance(wrapped, torch.Tensor)  # which has a backward()
+    thing = not isinstance(wrapped, torch.Tensor)  # a tensor has a backward(), too
     fitting = [driver for driver in styles().values() if thing and driver.fits(wrapped)]
     if not fitting and left_marks:
         return Driver
@@ -83,13 +83,13 @@ def recognise(wrapped: Any, *, left_marks: bool = False) -> type[Driver]:
 
 
 def _of_its_own(wrapped: Any) -> str:
-    """What a ``Driver`` might call: methods of ``wrapped`` that sound as if a loop had to."""
+    """Return, as text, the methods of ``wrapped`` that sound as if a loop had to call them."""
     found = that_a_loop_may_call(wrapped)
     return f"; what it has is {', '.join(_called(wrapped, name) for name in found)}" if found else ""
 
 
 def _called(owner: Any, name: str) -> str:
-    """``name``, with the arguments that it asks for: one that is known may ask for what no loop has."""
+    """Return ``name`` with the arguments it requires: even a known method may ask for what no loop has."""
     try:
         arguments = inspect.signature(getattr(owner, name)).parameters.values()
     except (TypeError, ValueError):
@@ -99,7 +99,7 @@ def _called(owner: Any, name: str) -> str:
 
 
 def marks(model: nn.Module) -> list[Any]:
-    """What a strategy may leave on ``model`` that makes it another in training: hooks, and methods of its own."""
+    """Return what a strategy may leave on ``model`` that changes its training: hooks, and methods of its own."""
     return [*_marks(model)]
 
 
@@ -112,7 +112,7 @@ def _marks(model: nn.Module) -> Iterator[Any]:
 
 
 def _taken_apart(wrapped: Any) -> tuple[Any, Any]:
-    """The wrapped model and its optimizer, of ``(wrapped, optimizer, None, ...)``; else what it was, and None."""
+    """Return model and optimizer of ``(wrapped, optimizer, None, ...)``; of anything else, ``wrapped`` and None."""
     if not isinstance(wrapped, tuple | list) or not wrapped or wrapped[0] is None:
         return wrapped, None
     first, *others = wrapped

@@ -1,7 +1,7 @@
 """Launch, record, judge: from a request to a report.
 
-Special here: the three stages meet only through the folder on disk. ``judge`` takes the folder of a run made
-yesterday, or on another machine, exactly as it takes the one just made.
+Special here: the three stages meet only through the folder on disk. ``judge`` takes the folder of a run made yesterday,
+or on another machine, exactly as it takes the one just made.
 
     OUT/request.json   OUT/scenarios/<name>/...   OUT/report.json (written last, whole or not at all)
 """
@@ -32,11 +32,11 @@ from verifier.scenario import Scenario
 from verifier.situation import plan as plan_scenarios
 
 Progress = Callable[[str], None]
-FEW_RANKS = 8  # what they write down fits into memory
+FEW_RANKS = 8  # their recordings fit into memory
 
 
 def plan(request: Request) -> list[Scenario]:
-    """The scenarios that ``run`` would run. Fast, starts nothing, imports no torch.
+    """Return the scenarios that ``run`` would run. Fast, starts nothing, imports no torch.
 
     Raises:
         UsageError: the request cannot be carried out; the message names the value, the rule and the remedy.
@@ -51,7 +51,7 @@ def plan(request: Request) -> list[Scenario]:
 
 
 def launcher_for(request: Request) -> str:
-    """The launcher that ``request`` gets: the one it names, or the best one here for what it sends.
+    """Return the launcher that ``request`` gets: the one it names, or the best one here for what it sends.
 
     Raises:
         UsageError: it sends source, and nothing here contains it.
@@ -71,12 +71,12 @@ def launcher_for(request: Request) -> str:
 
 
 def contained_by() -> str | None:
-    """The best launcher here that keeps what it runs from this machine; None: there is none."""
+    """Return the best launcher here that keeps what it runs from this machine. None: there is none."""
     return next((name for name in CONTAINING if catalogue.LAUNCHERS.load(name).available()), None)
 
 
 def _planned(request: Request) -> list[Scenario]:
-    """The scenarios of the request's profile, or those of them that the checks it names read."""
+    """Return the scenarios of the request's profile, or those of them that the checks it names read."""
     scenarios = plan_scenarios(request)
     if request.checks is None:
         return scenarios
@@ -87,7 +87,7 @@ def _planned(request: Request) -> list[Scenario]:
 
 
 def start_launcher(name: str = "auto") -> Launcher:
-    """Make a launcher; 'auto' is the best one here. It begins to warm up at once, in the background."""
+    """Make a launcher, and begin to warm it up in the background. 'auto' is the best one here."""
     launcher: Launcher = catalogue.LAUNCHERS.load("local" if name == "auto" else name).LAUNCHER()
     return launcher
 
@@ -97,7 +97,7 @@ def run(
 ) -> Report:
     """Carry out ``request``; leave recordings and report in ``out_dir``; return the report.
 
-    Blocks. ``progress`` is told what is being done, in words. A ``launcher`` given is used and not closed.
+    Blocks. ``progress`` is called with a text on what is being done. A ``launcher`` given is used and not closed.
 
     Raises:
         UsageError: as ``plan``; or ``out_dir`` is another run's, holds something else, or cannot be made.
@@ -135,12 +135,12 @@ def _run(
 
 
 def _may_share(request: Request) -> bool:
-    """Sent source is a package of its own for each scenario: a process that has imported one cannot import the next."""
+    """Return whether scenarios may share processes. Not with sent source: each is a package, importable only once."""
     return request.profile == "quick" and not isinstance(request.strategy, Source)
 
 
 def _prepare(out_dir: Path, request: Request) -> None:
-    """Make ``out_dir`` hold this run and nothing else; refuse a folder that holds something that is not a run."""
+    """Make ``out_dir`` hold this run and nothing else; refuse a folder that holds anything but a run."""
     if out_dir.exists() and any(out_dir.iterdir()) and not (out_dir / "request.json").exists():
         raise UsageError(
             f"'{out_dir}' holds files that are not a Lockstep run. Choose an empty or new folder for --out."
@@ -185,7 +185,7 @@ def _load(out_dir: Path, scenarios: list[Scenario]) -> Iterator[Recording]:
 
 
 def unkept_folder(request: Request) -> tempfile.TemporaryDirectory[str]:
-    """A folder for recordings that nobody keeps: in memory, if ranks are ours and what they write down is little."""
+    """Make a folder for recordings that nobody keeps: in memory, if ranks are local and recordings small."""
     small = request.profile != "thorough" and request.world_size <= FEW_RANKS
     place = place_in_memory() if small and launcher_for(request) == "local" else None
     return tempfile.TemporaryDirectory(prefix=UNKEPT, ignore_cleanup_errors=True, dir=place)

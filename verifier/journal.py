@@ -1,9 +1,9 @@
 """The writing side of a recording: one rank's journal, flushed line by line.
 
-Special here: nothing is buffered in this process. A rank may be killed, abort inside gloo or call ``os._exit`` at
-any moment, and what it did up to then must be on disk (``appending``). What it needs of torch is taken hold of before
-a strategy is loaded, which may replace ``Tensor.detach``. Digests are xxh3_128 of the bytes (0.0 and -0.0 differ,
-equal NaNs agree): ``torch.equal`` gets both wrong, ``torch.hash_tensor`` is blind to swapped elements.
+Special here: nothing is buffered in this process. A rank may be killed, abort inside gloo or call ``os._exit`` at any
+moment, and what it did up to then must be on disk (``appending``). The functions of torch that are needed are kept from
+before a strategy is loaded, which may replace ``Tensor.detach``. Digests are xxh3_128 of the bytes (0.0 and -0.0
+differ, equal NaNs agree): ``torch.equal`` gets both wrong, ``torch.hash_tensor`` is blind to swapped elements.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Journal:
         self._lines = AppendedFile(folder / "journal.jsonl")
         self._blobs = AppendedFile(folder / "blobs.bin")
         self._digests: dict[tuple[str, int, str], str] = {}
-        self.replaced: set[tuple[str, int]] = set()  # (what, step): looked at again, and was another
+        self.replaced: set[tuple[str, int]] = set()  # (what, step): recorded again, with other contents
 
     def write(self, kind: str, **fields: Any) -> None:
         self._lines.append((dumps({"kind": kind, **fields}) + "\n").encode())
@@ -43,7 +43,7 @@ class Journal:
         self.write("note", name=name, value=value)
 
     def outcome(self, status: str, detail: str | None = None, **fields: Any) -> dict[str, Any]:
-        """The rank's last word. Its absence means that the rank did not come to its end. Returns the seals in it."""
+        """Write the rank's last line; without it, the rank did not finish. Return the seals in it."""
         seals = {"lines": self._lines.seal(), "blobs": self._blobs.seal()}
         self.write("outcome", status=status, detail=detail, at=monotonic(), seals=seals, **fields)
         return seals
@@ -76,16 +76,16 @@ class Journal:
         )
 
     def holds(self, what: str, step: int) -> bool:
-        """Was anything written down as ``what`` of ``step``?"""
+        """Return whether anything was written down as ``what`` of ``step``."""
         return any(key[:2] == (what, step) for key in self._digests)
 
     def has_moved(self, what: str, before: int, after: int) -> bool:
-        """Does any tensor of ``what`` differ between the two steps?"""
+        """Return whether any tensor of ``what`` differs between the two steps."""
         held = {name: digest for (w, s, name), digest in self._digests.items() if (w, s) == (what, before)}
         return any(self._digests.get((what, after, name)) != digest for name, digest in held.items())
 
     def blob(self, data: memoryview, dtype: torch.dtype) -> list[int | str]:
-        """Append ``data``; return where it is, as [offset, size in bytes], and "ramps" where it is kept as those."""
+        """Append ``data``; return where it is, as [offset, size in bytes], and "ramps" if it is stored as those."""
         ramps = packed(data) if dtype is torch.float64 else None
         if ramps is not None:
             return [self._blobs.append(ramps), len(ramps), "ramps"]
@@ -93,12 +93,12 @@ class Journal:
 
 
 def local_shard(tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, list[int]] | None]:
-    """A DTensor's local part with the whole's shape and this part's offset in it; any other tensor as it is.
+    """Return a DTensor's local part with the whole's shape and this part's offset in it; any other tensor as it is.
 
-    Where ranks hold terms of a sum that is still to be made (``Partial``), what it is divided by stands there, too.
-    No collective: the verifier has no traffic of its own among the strategy's.
+    Where ranks hold terms of a sum that is yet to be made (``Partial``), the number it is divided by is there, too. No
+    collective is used: the verifier has no traffic of its own among the strategy's.
     """
-    if not hasattr(tensor, "device_mesh"):  # asked for in this way, because importing DTensor takes as long as a run
+    if not hasattr(tensor, "device_mesh"):  # tested in this way, because importing DTensor takes as long as a run
         return landed(tensor), None
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -113,15 +113,15 @@ def local_shard(tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, list[int]
 
 
 def landed(tensor: torch.Tensor) -> torch.Tensor:
-    """What a functional collective gives (an AsyncCollectiveTensor) is waited for by its first use: an optimizer's, or
-    ours.
+    """Return ``tensor`` once it is complete. The result of a functional collective (an AsyncCollectiveTensor) is waited
+    for on its first use, by an optimizer or here.
     """
     plain: torch.Tensor = tensor.trigger_wait() if hasattr(tensor, "trigger_wait") else tensor
     return plain
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
-    """The elements of ``tensor`` in row-major order, as bytes on the CPU."""
+    """Return the elements of ``tensor`` in row-major order, as bytes on the CPU."""
     try:
         return _bytes(landed(tensor))
     except RuntimeError as error:

@@ -1,8 +1,8 @@
 """Scenarios under a launcher, and what each leaves in the run's folder: how its processes ended, and how long it took.
 
-Special here: ``quick`` has its scenarios *together*, in the same processes (``acts``), which takes a third of the time.
-The first scenario of such processes is as good as alone. Those after it are in ``shared``: that nothing was found in
-them may be believed, and whatever else was found has to be found again, apart.
+Special here: ``quick`` runs its scenarios *together*, in the same processes (``acts``), which takes a third of the
+time. The first scenario in such processes is as good as alone. Those after it are in ``shared``: their result counts if
+nothing was found in them, and any finding must be confirmed in processes of their own.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from verifier.launcher import Launcher, place_of
 from verifier.recording import Recording
 from verifier.scenario import Scenario
 
-SIMPLEST = "plain"  # who has raised in this one, and in all before it, in one way and before a step, will in all
-AGAIN = "~again"  # beside the folder of a scenario, while it is tried in another way
+SIMPLEST = "plain"  # a strategy that raises one error in this and all earlier scenarios, before a step, does so in all
+AGAIN = "~again"  # the folder beside a scenario's own, while it is tried in another way
 
 
 class Performance:
-    """One run's scenarios: until ``deadline`` (``time.monotonic()``); ``tell`` is told what is being done."""
+    """One run's scenarios, until ``deadline`` (``time.monotonic()``). ``tell`` is called with what is being done."""
 
     def __init__(self, launcher: Launcher, out_dir: Path, deadline: float, tell: Callable[[str], None]) -> None:
         self._launcher, self._folder, self._deadline, self._tell = launcher, out_dir / "scenarios", deadline, tell
-        self.shared: set[str] = set()  # recorded in processes that an earlier scenario had been in
+        self.shared: set[str] = set()  # recorded in processes that had already run an earlier scenario
 
     def take_back(self, scenarios: list[Scenario]) -> list[Scenario]:
-        """Those of ``scenarios`` that are to be run again; what was recorded of them is no evidence any more."""
+        """Return those of ``scenarios`` that are to be run again. Their recordings are no longer evidence."""
         for name in self.shared:
             (self._folder / name / "launch.json").unlink(missing_ok=True)
         return [scenario for scenario in scenarios if scenario.name in self.shared]
 
     def run_apart(self, scenarios: list[Scenario]) -> None:
-        """Each in processes of its own; until one after which no other can do better."""
+        """Run each in processes of its own, until one shows that no later one can do better."""
         raised = set[str | None]()
         for number, scenario in enumerate(scenarios, 1):
             if (left := self._deadline - time.monotonic()) <= 0:
@@ -57,7 +57,7 @@ class Performance:
                 return
 
     def run_together(self, scenarios: list[Scenario]) -> None:
-        """One after the other in the same processes, as far as that goes, and again from there in new ones."""
+        """Run the scenarios in the same processes as far as possible; go on from there in new processes."""
         waiting = sorted(scenarios, key=_by_what_is_asked)
         while waiting and (left := self._deadline - time.monotonic()) > 0:
             first, names = len(scenarios) - len(waiting) + 1, ", ".join(scenario.name for scenario in waiting)
@@ -68,7 +68,7 @@ class Performance:
             acts = self._launcher.run_together(waiting, folders, left)  # type: ignore[attr-defined]
             seconds = (time.monotonic() - begun) / len(acts)
             self.shared.update(scenario.name for scenario in waiting[1 : len(acts)])
-            if acts[0].get("lost") and len(waiting) > 1:  # in which of them is not known
+            if acts[0].get("lost") and len(waiting) > 1:  # it is not known in which of them
                 self.shared.update(scenario.name for scenario in waiting)
             for scenario, ended in zip(waiting, acts, strict=False):
                 if not self._file(scenario, ended, seconds):
@@ -76,7 +76,7 @@ class Performance:
             waiting = waiting[len(acts) :]
 
     def run_alone(self, scenarios: list[Scenario]) -> None:
-        """Those once more whose steps are rightly not a single process's: on one rank, with everybody's samples."""
+        """Run on one rank, with everybody's samples, those whose steps may rightly differ from a single process's."""
         for scenario in scenarios:
             left, folder = self._deadline - time.monotonic(), self._folder / scenario.name
             if not may_matter(scenario) or left <= 0 or not _may_have_steps_of_its_own(folder):
@@ -88,7 +88,7 @@ class Performance:
             alone, folder = scenario_alone(scenario, summed=is_summed(recording)), folder / FOLDER
             alone.save(folder)
             ended = self._launcher.run(alone, folder, min(left, scenario.timeout_s))
-            if ended.get("lost") or _hung(ended):  # the next would hang as well
+            if ended.get("lost") or _hung(ended):  # the next one would hang as well
                 return
             if depends_on_roundings(Recording.load(folder.parent)):
                 self._run_nudged(scenario, folder.parent)
@@ -101,7 +101,7 @@ class Performance:
                 self._launcher.run(nudged, folder / name, min(left, scenario.timeout_s))
 
     def _load_nothing(self, scenario: Scenario, folder: Path) -> bool:
-        """Once more, in which ranks that saved nothing load that; kept if it comes to its end, which is returned."""
+        """Run again; ranks that saved nothing now load nothing. Keep the run, and return True, if it completes."""
         if (left := self._deadline - time.monotonic()) <= 0:
             return False
         self._tell(f"{scenario.name} once more: ranks that have saved nothing load nothing")
@@ -118,16 +118,16 @@ class Performance:
         return came
 
     def _prepare(self, scenario: Scenario, folder: Path | None = None) -> Path:
-        """An empty folder for it."""
+        """Make an empty folder for ``scenario``, and return it."""
         folder = folder or self._folder / scenario.name
         shutil.rmtree(folder, ignore_errors=True)
         scenario.save(folder)
         return folder
 
     def _file(self, scenario: Scenario, ended: dict[str, Any], seconds: float) -> bool:
-        """Write down how ``scenario`` ended. False: nothing that comes after it can do better."""
+        """Write down how ``scenario`` ended. Return False if no later scenario can do better."""
         folder = self._folder / scenario.name
-        scenario.save(folder)  # what was asked, not what a strategy that writes into our folders may have left of it
+        scenario.save(folder)  # again, because a strategy that writes into our folders may have changed it
         text = json.dumps({**ended, "seconds": round(seconds, 4)}, indent=1)
         write_atomically(folder / "launch.json", text, durable=False)  # after a crash the run begins again
         last_words = lines.outcomes(folder, scenario.world_size)
@@ -135,7 +135,7 @@ class Performance:
 
 
 def _failed_on_what_rank_0_saved(scenario: Scenario, folder: Path) -> bool:
-    """Did a rank take what rank 0 had saved, and not all come to the end? Then it may be made to load nothing."""
+    """Return whether a rank loaded what rank 0 had saved, and not all completed. Loading nothing may then help."""
     outcomes = lines.outcomes(folder, scenario.world_size)
     if scenario.resume_after is None or all(words.get("status") == "completed" for words in outcomes):
         return False
@@ -144,12 +144,12 @@ def _failed_on_what_rank_0_saved(scenario: Scenario, folder: Path) -> bool:
 
 
 def _in_vain(last_word: dict[str, Any]) -> bool:
-    """Was the strategy not even tried, for a reason that every other scenario has as well?"""
+    """Return whether the strategy could not even be tried, for a reason that holds in every scenario."""
     return last_word.get("when") == "on import" or last_word.get("error") == lines.UNDRIVABLE
 
 
 def _raised_at_once(last_word: dict[str, Any]) -> str | None:
-    """The kind of error by which the strategy ended before anything was trained; None: it did not."""
+    """Return the kind of error that ended the strategy before anything was trained. None: there was none."""
     if last_word.get("when") not in (lines.WRAPPING, lines.MAKING_OPTIMIZER):
         return None
     return str(last_word.get("detail", "")).strip().rpartition("\n")[2].partition(":")[0]
@@ -160,12 +160,12 @@ def _hung(ended: dict[str, Any]) -> bool:
 
 
 def _may_have_steps_of_its_own(folder: Path) -> bool:
-    """Does rank 0's journal speak of such a thing? Reading a recording for nothing would take longer."""
+    """Return whether rank 0's journal notes such steps. Loading a recording to find out would take longer."""
     journal = folder / place_of("rank 0") / "journal.jsonl"
     text = journal.read_bytes() if journal.is_file() else b""
     return any(word in text for word in (b'"own_rule"', b'"own_optimizer"', b'"average":"sum"', b'"average": "sum"'))
 
 
 def _by_what_is_asked(scenario: Scenario) -> tuple[bool, bool]:
-    """First, as good as alone: what every check reads. Last: what a strategy may refuse, and so end the processes."""
+    """Sort key. First, as good as alone: what all checks read. Last: what may be refused, ending the processes."""
     return scenario.judged_by is not None, bool(scenario.needs)

@@ -39,7 +39,7 @@ from verifier.texts import (
 
 PROFILES = ("quick", "standard", "thorough")
 SEEDS_PER_SITUATION = {"quick": 1, "standard": 1, "thorough": 3}
-CONCERNS = {  # what a text may show
+CONCERNS = {  # what the text of a strategy may show
     "a set, a hash or an order by address": may_be_drawn,
     "float16": says_float16,
     "a process group": says_group,
@@ -60,7 +60,7 @@ CONCERNS = {  # what a text may show
     "tensors that it makes by a shape": makes_by_shape,
     "the process group, asked about on import": asks_on_import,
 }
-THOROUGH_DELAY_MS = 2.0  # its second and third seed meet a network that is late, and overtakes itself
+THOROUGH_DELAY_MS = 2.0  # of its second and third seed: the network is late, and collectives overtake one another
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,13 @@ class Situation:
     samples_per_micro_batch: int = 4
     samples_per_step: int | None = None
     repeat: bool = True  # thorough runs it with several seeds
-    most_ranks: int | None = None  # with more it is left out: what it costs grows with ranks, what it finds does not
-    standard_where: str | None = None  # of CONCERNS: where the strategy's text shows this, ``standard`` includes it
-    order: int = 50  # reports show lower ones first: what is simple before what builds on it
+    most_ranks: int | None = None  # with more it is left out: its cost grows with ranks, what it finds does not
+    standard_where: str | None = None  # a key of CONCERNS: if the strategy's text shows it, ``standard`` includes this
+    order: int = 50  # reports show lower ones first: simple ones before those that build on them
     fields: dict[str, Any] = field(default_factory=dict)
 
     def begins(self, ref: StrategyRef) -> str | None:
-        """The smallest profile that includes it for the strategy ``ref``."""
+        """Return the smallest profile that includes it for the strategy ``ref``."""
         concerned = self.standard_where is not None and CONCERNS[self.standard_where](ref)
         return "standard" if concerned else self.since
 
@@ -109,7 +109,7 @@ class Situation:
 
 
 def share(workload: str, samples: int, world_size: int, num_micro_batches: int) -> int:
-    """Samples per micro-batch when ``samples`` are shared out equally.
+    """Return the samples per micro-batch when ``samples`` are shared out equally.
 
     Raises UsageError if they cannot be.
     """
@@ -124,7 +124,7 @@ def share(workload: str, samples: int, world_size: int, num_micro_batches: int) 
 
 
 def plan(request: Request) -> list[Scenario]:
-    """The scenarios that answer ``request``, in the order in which they are run.
+    """Return the scenarios that answer ``request``, in the order in which they are run.
 
     Raises:
         UsageError: the request cannot be carried out; the message names the value, the rule and the remedy.

@@ -1,8 +1,8 @@
 """What the text of a strategy shows, read without running it.
 
-Special here: nothing is concluded from it but which situations are worth their time in ``standard``; ``thorough`` does
-not ask. Files that a file imports from beside it, or from the path, are read with it; of what is installed in
-``site-packages`` only the package that is itself the strategy.
+Special here: the text only decides which situations are worth their time in ``standard``; ``thorough`` includes them
+all. Modules that a file imports from its own folder, or from the path, are read, too; of ``site-packages``, only the
+package that is itself the strategy.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pathlib import Path
 from verifier import catalogue
 from verifier.request import Builtin, FromFile, Imported, Source, StrategyRef
 
-MOST_FILES = 16  # enough for a strategy; not for a framework whose folder it stands in
+MOST_FILES = 16  # enough for a strategy; a framework around it is not read whole
 MOST_BYTES = 2**20  # of a file: nobody writes more, and a table of numbers shows nothing
 INSTALLED = frozenset({"site-packages", "dist-packages"})
-SPEAKS_OF_ALL = frozenset({"torch", "ddp_core", "verifier"})  # what a strategy imports of those is not its own doing
-ASKS = frozenset({"is_initialized", "get_world_size", "get_rank"})  # of the process group that there is, or is not yet
+SPEAKS_OF_ALL = frozenset({"torch", "ddp_core", "verifier"})  # importing these says nothing about the strategy itself
+ASKS = frozenset({"is_initialized", "get_world_size", "get_rank"})  # about the process group, which may not exist yet
 
 
 def texts(ref: StrategyRef) -> Iterator[bytes]:
-    """The files of ``ref``; of what cannot be read, nothing: the ranks will say so."""
+    """Yield the files of ``ref``. A file that cannot be read is left out: the ranks will report it."""
     if isinstance(ref, Source):
         yield from (text.encode() for text in ref.files.values())
     elif isinstance(ref, FromFile):
@@ -40,7 +40,7 @@ def texts(ref: StrategyRef) -> Iterator[bytes]:
 
 
 def with_what_it_imports(path: Path) -> Iterator[bytes]:
-    """The text of ``path``, and of what it and those import: from their folders, or else from the path."""
+    """Yield the text of ``path`` and of all it imports, directly or not: from their folders, or else from the path."""
     waiting, seen = [path], {path}
     for _ in range(MOST_FILES):
         if not waiting:
@@ -63,10 +63,10 @@ def with_what_it_imports(path: Path) -> Iterator[bytes]:
         seen.update(found)
 
 
-@lru_cache(maxsize=MOST_FILES)  # each situation asks anew
+@lru_cache(maxsize=MOST_FILES)  # each situation asks again
 def imported_in(text: bytes) -> tuple[tuple[int, str], ...]:
-    """The modules that are imported anywhere in ``text``, behind the number of dots before them; of ``from a import
-    b``, ``a`` and ``a.b``.
+    """Return the modules imported anywhere in ``text``, each after its number of dots. ``from a import b`` gives both
+    ``a`` and ``a.b``.
     """
     names: list[tuple[int, str]] = []
     with suppress(SyntaxError, ValueError, RecursionError):
@@ -85,7 +85,7 @@ def _files(folder: Path, name: str) -> Iterator[Path]:
 
 
 def _on_the_path(name: str, importing: Path) -> Iterator[Path]:
-    """The files of module ``name``, unless it is installed and ``importing`` is no part of the same package."""
+    """Yield the files of module ``name``, unless it is installed and ``importing`` is not in the same package."""
     top = name.partition(".")[0]
     if top in SPEAKS_OF_ALL or top in sys.stdlib_module_names or (folder := _where(name)) is None:
         return
@@ -94,8 +94,8 @@ def _on_the_path(name: str, importing: Path) -> Iterator[Path]:
 
 
 def _where(name: str) -> Path | None:
-    """The folder that the topmost package of module ``name`` lies in, found without importing it; ranks look in the
-    working folder first.
+    """Return the folder that holds the topmost package of module ``name``, found without importing it. The working
+    folder comes first, as for ranks.
     """
     with suppress(ImportError, ValueError, AttributeError, OSError):
         return _folder_of(name.partition(".")[0], str(Path.cwd()), tuple(sys.path))
@@ -113,14 +113,14 @@ def _folder_of(top: str, working: str, path: tuple[str, ...]) -> Path | None:
 
 
 def shown(pattern: str, *, any_case: bool = False) -> Callable[[StrategyRef], bool]:
-    """Whether ``pattern`` is found in the text of a strategy."""
+    """Return a function that says whether ``pattern`` is found in the text of a strategy."""
     compiled = re.compile(pattern.encode(), re.IGNORECASE if any_case else 0)
     return lambda ref: any(compiled.search(text) for text in texts(ref))
 
 
 says_float16 = shown(r"(?<!b)float16|fp16|\bhalf\b", any_case=True)
-says_group = shown(r"\b(process_group|dp_group|pg|group)\b\s*[:=,)]")  # names that process groups have as arguments
-accumulates = shown(r"(?<!post_)accum|main_grad|\bdef backward\b")  # register_post_accumulate_grad_hook() says nothing
+says_group = shown(r"\b(process_group|dp_group|pg|group)\b\s*[:=,)]")  # argument names of process groups
+accumulates = shown(r"(?<!post_)accum|main_grad|\bdef backward\b")  # not register_post_accumulate_grad_hook()
 defines_clip = shown(r"\bdef clip_(grad|by_norm)")
 says_norm_type = shown(r"\bnorm_type\b")
 speaks_of_losses = shown(r"loss|\bdef (backward|step|train\w*)\b|is_?nan|is_?inf|is_?finite|overflow", any_case=True)
@@ -131,7 +131,7 @@ every_few_steps = shown(
     any_case=True,
 )
 says_sizes = shown(r"numel\(\)\s*[<>]|[<>]=?\s*\w+(\.\w+)*\.numel\(\)|<<\s*\d\d|\*\*\s*\d\d|\.chunk\(")
-says_complex = shown(r"complex|view_as_real|is_floating_point", any_case=True)  # the last leaves those out
+says_complex = shown(r"complex|view_as_real|is_floating_point", any_case=True)  # the last excludes complex numbers
 speaks_of_nodes = shown(
     r"local_rank|local_world|node_rank|group_rank|new_group|new_subgroups|device_mesh", any_case=True
 )
@@ -149,7 +149,7 @@ _of_an_optimizer = re.compile(rb"optim|param_groups|\.step\b|\bdef step\b", re.I
 
 
 def has_to_do_with_optimizers(ref: StrategyRef) -> bool:
-    """Does the text of ``ref`` name anything of an optimizer's? What is not read may; of ours, its own file tells."""
+    """Return whether the text of ``ref``, or a built-in's file, names optimizers; True if some of it is not read."""
     if isinstance(ref, Builtin):
         return bool(_of_an_optimizer.search((catalogue.STRATEGIES.folder / f"{ref.name}.py").read_bytes()))
     found = list(texts(ref))
@@ -163,12 +163,12 @@ def _imports_what_is_installed(text: bytes) -> bool:
 
 
 def makes_by_shape(ref: StrategyRef) -> bool:
-    """Does the text of ``ref`` make tensors that may lie otherwise in memory than the parameters of that shape?"""
+    """Return whether the text of ``ref`` makes tensors whose memory layout may differ from their parameters'."""
     return _by_shape(ref) or (_like(ref) and _contiguous(ref))
 
 
 def asks_on_import(ref: StrategyRef) -> bool:
-    """Does the text of ``ref`` ask about the process group outside of functions, or in their defaults?"""
+    """Return whether the text of ``ref`` asks about the process group outside of functions, or in their defaults."""
     for text in texts(ref):
         with suppress(SyntaxError, ValueError):
             if any(_asks(node) for node in _on_import(ast.parse(text))):
@@ -177,7 +177,7 @@ def asks_on_import(ref: StrategyRef) -> bool:
 
 
 def _on_import(node: ast.AST) -> Iterator[ast.AST]:
-    """What of ``node`` runs when a module is imported: all but the bodies of functions."""
+    """Yield the parts of ``node`` that run when a module is imported: all but the bodies of functions."""
     yield node
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -1,7 +1,7 @@
 """What runs on one rank: build, wrap, train, write everything down.
 
 Special here: this file judges nothing and compares nothing. It follows the scenario, drives the strategy through its
-``Driver``, and leaves a journal; a rank that dies half-way leaves half a journal, which is still evidence. What the
+``Driver``, and leaves a journal. A rank that dies half-way leaves half a journal, which is still evidence. What the
 single process does beside it is in ``reference``.
 """
 
@@ -54,7 +54,7 @@ class Subject:
 
     optimizer: torch.optim.Optimizer
     names: Names  # of the model as it was before it was wrapped
-    store: Any  # a dist.Store, of this scenario alone: where ranks leave word for one another
+    store: Any  # a dist.Store of this scenario alone: ranks leave messages for one another in it
 
     def __init__(self, scenario: Scenario, rank: int, folder: Path, journal: Journal, observer: Observer) -> None:
         self.folder, self.scenario, self.rank = folder, scenario, rank
@@ -110,7 +110,7 @@ class Subject:
         return reason is None
 
     def _train(self, strategy: LoadedStrategy) -> bool:
-        """All steps of the scenario. False: it turned out that the strategy does not claim what it asks."""
+        """Run all steps of the scenario. False: the strategy turned out not to claim what the scenario asks."""
         evaluate_before_all(self)
         for step in range(self.scenario.num_steps):
             if not try_in_vain(self, step):
@@ -140,7 +140,7 @@ class Subject:
         return True
 
     def _train_unevenly(self) -> bool:
-        """Inside ``join()``, odd ranks a step more than even ones."""
+        """Train inside ``join()``; odd ranks take one step more than even ones."""
         try:
             with self.driver.wrapped.join():
                 for step in range(self.scenario.num_steps + self.rank % 2):
@@ -199,7 +199,7 @@ class Subject:
             update_rule.tell_after_step(self, self.workload.optimizer()[0])
         self.late.end()
         rests = step == 0 and not self.journal.has_moved("weight", -1, 0) and not self.journal.holds("gradient", 0)
-        if rests and not (scenario.overflow or scenario.infinite_loss):  # there all may agree to leave the step out
+        if rests and not (scenario.overflow or scenario.infinite_loss):  # in those all ranks may agree to skip the step
             self.journal.note("untouched", True)
         if step == scenario.num_steps - 1:
             self._record_frozen(step)
@@ -207,7 +207,7 @@ class Subject:
         self.journal.write("loss", step=step, value=loss, at=time.monotonic())
 
     def _in_turn(self, step: int) -> float:
-        """Forward and backward of one micro-batch after the other; returns the rank's loss."""
+        """Run forward and backward of one micro-batch after the other; return the rank's loss."""
         total = 0.0
         for micro in range(self._num_backwards(step)):
             last = micro == self._num_backwards(step) - 1
@@ -236,7 +236,7 @@ class Subject:
         return 1 if step in self.scenario.whole_steps else self.scenario.num_micro_batches
 
     def forward(self, step: int, micro: int, *, quiet: bool = False) -> torch.Tensor:
-        """The loss of one micro-batch, its share of the rank's."""
+        """Run the forward of one micro-batch; return its share of the rank's loss."""
         *inputs, target = micro_batch(self.workload, self.scenario, step, micro, self.rank)
         inputs = [*asking_for_gradients(self.scenario, inputs, self.journal)]
         self.phase("forward", micro, quiet=quiet)
@@ -249,7 +249,7 @@ class Subject:
             output = self.workload.call(self.driver.forward, inputs)
         self.workload.require_alike(output)
         if first:
-            self.record("weight", -1)  # what the first forward used: the latest moment to be equal
+            self.record("weight", -1)  # what the first forward used: by then weights must be equal
             self._record_frozen(-1)
         self.late.forwarded(step, micro)
         scale = self.scenario.loss_times / self._num_backwards(step)
@@ -273,13 +273,13 @@ class Subject:
         self.journal.tensor("left_buffer", step, name, buffer, keep=True)
 
     def _saw(self, step: int, micro: int, name: str, buffer: torch.Tensor) -> None:
-        if micro == 0:  # a synchronised step's first forward; what later ones see depends on no_sync
+        if micro == 0:  # the first forward of a step follows a synchronisation; what later ones see depends on no_sync
             self.journal.tensor("buffer", step, name, buffer, keep=True)
             if step == 0:
-                self._forward_began()  # once more, inside: a hook of the model's own may have seeded meanwhile
+                self._forward_began()  # again, inside the model: a hook of its own may have seeded meanwhile
 
     def _optimize(self, step: int) -> None:
-        """Step; and look once more at the gradients when an optimizer begins: some synchronise in ``step()``."""
+        """Step, and look at the gradients again when an optimizer begins: some strategies synchronise in ``step()``."""
         look = partial(self.record, "gradient", step, only_if_changed=True)
         models = [parameter for _, parameter in self.parameters + self.frozen]
         with looking_again(self.optimizer, look, models, self.journal) as self.begun:
@@ -302,12 +302,12 @@ class Subject:
             self.journal.tensor("frozen", step, name, self.observer.arrived(parameter), keep=True)
 
     def _record_optimizer_state(self, step: int) -> None:
-        """Digests of momentum and its like, where the optimizer is torch's kind."""
+        """Record digests of momentum and its like, if the optimizer is of torch's kind."""
         state = getattr(self.optimizer, "state", None)
         if not isinstance(state, dict):
             return
         for name, parameter in self.parameters:
-            for key, value in sorted((state.get(parameter) or {}).items()):  # None where ZeRO-1 has loaded another's
+            for key, value in sorted((state.get(parameter) or {}).items()):  # None where ZeRO-1 loaded another rank's
                 if isinstance(value, torch.Tensor):
                     self.journal.tensor("optimizer_state", step, f"{name}/{key}", value, keep=False)
 

@@ -1,1 +1,1 @@
-"""One style of driving a wrapper per file, found by being there. Each file provides ``DRIVER``."""
+"""Styles of driving a wrapper, one per file. A file is found by being here, and provides ``DRIVER``."""

@@ -1,6 +1,6 @@
-"""Backward style: the loop calls the wrapper's ``backward(loss)`` in the place of ``loss.backward()``.
+"""Backward style: the loop calls the wrapper's ``backward(loss)`` in place of ``loss.backward()``.
 
-As an engine does, but the optimizer stays the loop's own.
+As with an engine, but the optimizer stays the loop's own.
 """
 
 from __future__ import annotations

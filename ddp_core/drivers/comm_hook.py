@@ -1,7 +1,7 @@
-"""Communication hook: a function ``hook(state, bucket)`` that torch's DDP calls on each bucket instead of all-reduce.
+"""Communication hook: a function ``hook(state, bucket)`` that torch's DDP calls on each bucket in place of all-reduce.
 
 The hook is the strategy (``lockstep verify file.py:my_hook``); the wrapper around it is torch's. It is registered with
-``state=None``: where a hook needs one, a ``wrap(model)`` registers it. Options go to ``DistributedDataParallel``.
+``state=None``; a hook that needs a state is registered by a ``wrap(model)``. Options go to ``DistributedDataParallel``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CommHookDriver(Driver):
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        """A function whose second argument is ``bucket``, as torch asks. What ``wrap(model)`` returned never is."""
+        """Return whether ``bucket`` is its second argument, as torch asks. False for what ``wrap(model)`` returned."""
         if not inspect.isfunction(wrapped) or not takes(wrapped, 2):
             return False
         arguments = [*inspect.signature(wrapped).parameters.values()][1:2]

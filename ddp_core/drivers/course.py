@@ -1,8 +1,8 @@
-"""Course style: functions beside the wrapper, called at the points that a course's test harness calls them.
+"""Course style: functions beside the wrapper, called at the points at which a course's test harness calls them.
 
 ``get_ddp...(model, ...)`` wraps; ``...on_train_batch_start(model, optimizer)`` opens a step and
 ``...on_after_backward(model, optimizer)`` follows each backward that is not inside ``no_sync()``, as Lightning's hook
-of that name does. The style of Stanford's CS336 assignments.
+of that name does. This is the style of Stanford's CS336 assignments.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CourseDriver(Driver):
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        return False  # the functions beside it are what tells: see ``ddp_core.recognition.drive``
+        return False  # recognised by the functions beside it: see ``ddp_core.recognition.drive``
 
     def start_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer

@@ -1,7 +1,7 @@
-"""Distributed optimizer: the strategy takes the loop's optimizer and returns the one that steps, as Horovod's.
+"""Distributed optimizer: the strategy takes the loop's optimizer and returns the one that steps, like Horovod's.
 
-The strategy is a class or function ``(optimizer, ...)``, told by the name of its first argument. The model runs bare,
-replicas start equal because every rank has the same seed, and gradients may be reduced as late as in ``step()``.
+The strategy is a class or function ``(optimizer, ...)``, recognised by the name of its first argument. The model runs
+bare, replicas start equal because every rank has the same seed, and gradients may be reduced as late as in ``step()``.
 Arguments without a default that are named ``named_parameters``, ``model`` or ``module`` are filled in.
 """
 
@@ -33,12 +33,12 @@ class DistributedOptimizerDriver(Driver):
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        """A class or function whose first argument is an optimizer. What ``wrap(model)`` returned never is."""
+        """Return whether it is a class or function with an optimizer first. What ``wrap(model)`` returned never is."""
         return names_an_optimizer(argument(wrapped, 0))
 
     @property
     def can_clip(self) -> bool:
-        """By a method of the optimizer's own alone: others may come before gradients are reduced."""
+        """Only by a method of the optimizer's own: a loop would clip before gradients are reduced."""
         return self.own_clip is not None
 
     def make_optimizer(
@@ -55,7 +55,7 @@ class DistributedOptimizerDriver(Driver):
 
 
 def argument(target: Any, place: int) -> str | None:
-    """The name of an argument of a class or function; None where there is none, or it does not tell."""
+    """Return the name of an argument of a class or function; None if there is none, or no signature."""
     if not inspect.isfunction(target) and not inspect.isclass(target):
         return None
     try:
@@ -65,8 +65,8 @@ def argument(target: Any, place: int) -> str | None:
 
 
 def takes_a_class(target: Any) -> bool:
-    """Is its second argument the class of the optimizer that it builds: by its name, by what it is that comes before it
-    (a ``wrap`` is never given parameters), or by its default, as fairscale's?
+    """Return whether the second argument is the class of the optimizer to build. That is recognised by its name, by
+    parameters before it (a ``wrap`` is never given these), or by its default, as in fairscale's.
     """
     name = argument(target, 1)
     if name is None or name in CLASSES:

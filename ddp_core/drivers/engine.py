@@ -1,8 +1,8 @@
 """Engine style: the wrapped object replaces the loop's own calls with ``backward(loss)`` and ``step()``.
 
-The style of DeepSpeed and its like. The engine is given the optimizer where it has room for one (an attribute
-``optimizer`` that is None); one that made its own keeps it. A ``sync_gradients()``, or a method of a like name, is the
-loop's to call before the step where neither of the two calls it.
+The style of DeepSpeed and its like. The engine is given the optimizer if it has room for one (an attribute
+``optimizer`` that is None); an engine that made its own keeps it. If it has a ``sync_gradients()``, or a method of a
+like name, that neither of the two calls, the loop calls it before the step.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class EngineDriver(Driver):
 
     @property
     def can_clip(self) -> bool:
-        """An engine may still have gradients to reduce in ``step()``: it clips by itself, where it offers it."""
+        """Only by its own clipping: an engine may still reduce gradients in ``step()``."""
         return self.own_clip is not None
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:

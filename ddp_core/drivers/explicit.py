@@ -1,9 +1,9 @@
 """Explicit style: the loop calls ``sync_gradients()`` after the last backward, before the step.
 
-The style of most first implementations; the wrapper need not be an ``nn.Module``. Others call the method otherwise:
-``average_gradients()``, ``all_reduce_grads()`` as fairseq does; such a name may also be the wrapper's own business.
-What only stands beside the model may say no more than ``reduce()``, as apex's ``Reducer`` does, and so may a wrapper
-with a ``backward(loss)``. One argument is given whose name says that it is the model, parameters or the optimizer.
+The style of most first implementations; the wrapper need not be an ``nn.Module``. The method may have other names:
+``average_gradients()``, or ``all_reduce_grads()`` as in fairseq; the wrapper may also call such a method by itself. An
+object that only stands beside the model may have a mere ``reduce()``, as apex's ``Reducer`` does, and so may a wrapper
+with a ``backward(loss)``. A method with one argument gets the model, parameters or the optimizer, by its name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ddp_core.methods import (
 
 NAME = "sync_gradients"
 VERBS = ("average", "all_reduce", "allreduce", "reduce", "avg", "aggregate", "synchronize", "sync")
-OF_WEIGHTS_TOO = ("synchronize", "sync")  # these may be of weights, at the start, where another verb is of gradients
+OF_WEIGHTS_TOO = ("synchronize", "sync")  # of weights, at the start, if another verb is of gradients
 NOUNS = ("gradients", "grads", "grad")
 BESIDE_A_BACKWARD = ("synchronize", "all_reduce", "allreduce", "reduce")  # and not sync(), which may be of weights
 OTHER_NAMES = (*map("_".join, product(VERBS, NOUNS)), "allreduce_params")
@@ -72,14 +72,14 @@ def method_of(wrapped: Any) -> str | None:
 
 
 def _method_for_one(wrapped: Any) -> str | None:
-    """The method of a wrapper that is to be given the model, parameters or the optimizer."""
+    """Return the method of a wrapper that takes the model, parameters or the optimizer."""
     kind = type(wrapped)
     known = (name for name in (NAME, *OTHER_NAMES) if runs(wrapped) and callable(getattr(kind, name, None)))
     return next((name for name in known if says_what_it_asks_for(getattr(wrapped, name))), None)
 
 
 def steps_by_itself(wrapped: Any) -> bool:
-    """Does it stand beside the model as an optimizer does, with ``step()`` and ``zero_grad()``?"""
+    """Return whether it stands beside the model as an optimizer does, with ``step()`` and ``zero_grad()``."""
     return not runs(wrapped) and all(takes(getattr(wrapped, name, None), 0) for name in ("step", "zero_grad"))
 
 

@@ -2,8 +2,8 @@
 
 The style of Stanford's CS336 assignments and of most wrappers with asynchronous hooks; Megatron calls it
 ``finish_grad_sync()``. A wrapper that also has ``sync_gradients()`` is driven in this style: its hooks have already
-launched the work. Other names of that kind, such as ``wait_all_communications()``, are guessed to be meant where no
-other style has a name that it knows; what cannot be called may have the verb alone.
+launched the work. Other names of that kind, such as ``wait_all_communications()``, are accepted as a guess if no other
+style knows a name that the wrapper has. For an object that cannot be called on inputs, the verb alone is enough.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OTHER_NAMES = (
 
 VERBS = {"finish", "finalize", "wait", "complete", "drain"}
 ALONE = {"finish", "wait", "drain"}  # and not finalize(), which may be for the end of all training
-OBJECTS = {  # what may be finished, one or several; with any other word, as in 'finish_training', it may be anything
+OBJECTS = {  # what may be finished, one or several; any other word, as in 'finish_training', may mean anything
     "all", "allreduce", "backward", "bucket", "collective", "comm", "communication", "for", "grad", "gradient",
     "handle", "of", "on", "op", "outstanding", "pending", "queue", "reduce", "reduction", "request", "sync",
     "synchronization", "the", "work",
@@ -61,7 +61,7 @@ class FinishDriver(Driver):
 
 
 def left_to_loop(wrapped: Any) -> CalledByLoop | None:
-    """What finishes or synchronises gradients, by the names that are known, beside a ``step`` that does not call it."""
+    """Return the known method that finishes or synchronises gradients, if ``step`` does not call it; else None."""
     name = first_of(wrapped, (NAME, *OTHER_NAMES)) or explicit.method_of(wrapped)
     return None if name is None or leads_to(wrapped, "step", name) else CalledByLoop(wrapped, name)
 
@@ -71,7 +71,7 @@ def _method_of(wrapped: Any) -> str | None:
 
 
 def _guessed(wrapped: Any) -> str | None:
-    """The only method without arguments that is a verb of finishing and what is finished; None: none, or several."""
+    """Return the only method without arguments that is named after finishing something. None: none, or several."""
     if explicit.method_of(wrapped) is not None or any(hasattr(wrapped, name) for name in OF_OTHER_STYLES):
         return None
     alone = not runs(wrapped)

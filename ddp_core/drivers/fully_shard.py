@@ -1,7 +1,7 @@
 """Fully sharded: torch's ``fully_shard`` (FSDP2), whose parameters and gradients are DTensors.
 
-Driven like a native wrapper; a style of its own because reports say what was driven. What holds a gradient back is the
-switch that every driver knows.
+It is driven like a native wrapper, and is a style of its own because reports name what was driven. A synchronisation is
+held back by the switch that every driver knows.
 """
 
 from __future__ import annotations

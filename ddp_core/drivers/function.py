@@ -1,8 +1,8 @@
 """Function style: no wrapper at all, but a function ``average_gradients(model)`` that the loop calls before the step.
 
 The style of torch's tutorial on distributed applications: replicas start equal because every rank has the same seed,
-and nobody could make them so. The function is the strategy (``lockstep verify file.py:average_gradients``), told by its
-name. A world size, a rank or a group that it asks for as well is given to it.
+and no code could broadcast weights. The function is the strategy (``lockstep verify file.py:average_gradients``), and
+is recognised by its name. If it also asks for a world size, a rank or a group, it gets that.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ddp_core.methods import takes, what_it_asks_for
 
 VERBS = {*explicit.VERBS, "mean"}
 NOUNS = {*explicit.NOUNS, "gradient"}
-BESIDE = {  # words that such a name may have as well; with any other, as 'hook' or 'wrap', it may be anything
+BESIDE = {  # other words that such a name may contain; any further one, like 'hook' or 'wrap', may mean anything
     "across", "all", "and", "coalesced", "dist", "distributed", "flat", "gather", "model", "mpi", "over", "ranks",
     "scatter", "sum", "workers",
 }  # fmt: skip
-SIZE = "size"  # torch's tutorial calls the world size that; as an option of a wrapper's it may be a bucket's
+SIZE = "size"  # the world size in torch's tutorial; as an option of a wrapper it may be a bucket's size
 
 
 class FunctionDriver(Driver):
@@ -46,8 +46,8 @@ class FunctionDriver(Driver):
 
     @classmethod
     def fits(cls, wrapped: Any, **options: Any) -> bool:
-        """A function of one of the names, for one argument, or for others beside it that are among ``options``, or
-        known by their names. What ``wrap(model)`` returned never is.
+        """Return whether it is a function of such a name, for one argument besides ``options`` and what is known by
+        name. What ``wrap(model)`` returned never is.
         """
         if not inspect.isfunction(wrapped) or not is_such_a_name(wrapped.__name__):
             return False
@@ -68,8 +68,8 @@ class FunctionDriver(Driver):
 
 
 def _not_first(function: Callable[..., Any], options: dict[str, Any]) -> str | None:
-    """The one argument that is left for the model, parameters or the optimizer, where what a loop knows by its name, as
-    a world size, comes before it; None: it is the first.
+    """Return the one argument left for the model, parameters or the optimizer, if an argument that a loop knows by
+    name, like a world size, comes first. None: it is the first.
     """
     asked = missing(function, options, 0)
     left = [name for name in asked if name != SIZE and name not in known_names(function)]
@@ -77,7 +77,7 @@ def _not_first(function: Callable[..., Any], options: dict[str, Any]) -> str | N
 
 
 def is_such_a_name(name: str) -> bool:
-    """A name of *explicit*'s, or one that has such a verb and gradients among its words, and none that says more."""
+    """Return whether ``name`` is one of *explicit*'s, or has such a verb, and gradients, and no word that says more."""
     words = {word.lower() for word in re.findall("[A-Z]?[a-z]+", re.sub("_?v[0-9]+$", "", name))}
     guessed = bool(words & VERBS and words & NOUNS) and words <= VERBS | NOUNS | BESIDE
     return guessed or name in (explicit.NAME, *explicit.OTHER_NAMES)

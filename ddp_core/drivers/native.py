@@ -1,6 +1,6 @@
 """Native wrapper: gradients are synchronised when ``backward()`` returns, as with torch's DDP.
 
-Recognised by nothing in particular: whatever can be called on inputs and fits no other style.
+This style has no mark of its own: it drives whatever can be called on inputs and fits no other style.
 """
 
 from __future__ import annotations

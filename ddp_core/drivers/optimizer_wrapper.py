@@ -1,7 +1,7 @@
 """Optimizer wrapper: the strategy is (also) an optimizer, built by ``wrap_optimizer(cls, parameters, **options)``.
 
-The style of sharded optimizers (ZeRO stage 1): gradients as with a native wrapper, state spread over the ranks. Who
-has other methods for a loop as well is driven in their style; ``Driver.make_optimizer`` asks ``wrap_optimizer`` in all.
+The style of sharded optimizers (ZeRO stage 1): gradients as with a native wrapper, state spread over the ranks. A
+strategy with other methods for a loop is driven in their style; ``make_optimizer`` calls ``wrap_optimizer`` in any.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Sharded optimizer: the strategy builds an optimizer from parameters and a class, as ZeroRedundancyOptimizer does.
 
-The strategy is a class or function ``(parameters, optimizer_class, ...)``, told by its second argument. It is held to
-its own part: gradients are reduced by torch's DDP around the model. One that reduces them itself would be hidden by
-that, and is driven with ``--driver distributed_optimizer``.
+The strategy is a class or function ``(parameters, optimizer_class, ...)``, recognised by its second argument. Only its
+own part is tested: gradients are reduced by torch's DDP around the model. DDP would hide the reduction of an optimizer
+that reduces gradients itself; such a one is driven with ``--driver distributed_optimizer``.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class ShardedOptimizerDriver(DistributedOptimizerDriver):
 
     def __init__(self, build: Callable[..., Any], model: nn.Module, bucket_cap_mb: float, **options: Any) -> None:
         super().__init__(build, model, **options)
-        group = options.get(takes_group(build) or "")  # one that the optimizer is given is that of the gradients, too
+        group = options.get(takes_group(build) or "")  # an optimizer's own group is that of gradients, too
         self.wrapped = DistributedDataParallel(
             model, process_group=group, bucket_cap_mb=bucket_cap_mb, find_unused_parameters=True
         )
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        """A class or function whose second argument is named so. What ``wrap(model)`` returned never is."""
+        """Return whether it is a class or function with such an argument. What ``wrap(model)`` returned never is."""
         return takes_a_class(wrapped)
 
     @property

@@ -1,9 +1,9 @@
-"""Step style: the wrapper has its own optimizer and a ``step()``, which the loop calls in the place of the optimizer's.
+"""Step style: the wrapper has its own optimizer and a ``step()``, which the loop calls in place of the optimizer's.
 
-An engine whose backward is the loss's own. The optimizer inside is what tells it from wrappers whose ``step()`` counts,
-or averages weights now and then: those are not called, for nobody knows when they want to be. What stands beside the
-model, and has ``zero_grad()`` as well, is an optimizer, of whatever class. A ``sync_gradients()``, or a method of a
-like name, is called before the step, unless that calls it.
+It is an engine whose backward is the loss's own. The optimizer inside distinguishes it from wrappers whose ``step()``
+counts, or averages weights now and then. Those are not called, because it is unknown when they should be. An object
+beside the model that also has ``zero_grad()`` is an optimizer, of whatever class. A ``sync_gradients()``, or a method
+of a like name, is called before the step, unless ``step()`` calls it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAMES = ("optimizer", "optim", "opt", "_optimizer")
 
 class StepDriver(EngineDriver):
     style = "step"
-    specificity = 21  # more than *explicit* and *finish*: what has both has both called
+    specificity = 21  # more than *explicit* and *finish*: of a wrapper with both methods, both are called
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
@@ -36,7 +36,7 @@ class StepDriver(EngineDriver):
     def make_optimizer(
         self, cls: type[torch.optim.Optimizer], parameters: list[nn.Parameter], **options: Any
     ) -> torch.optim.Optimizer:
-        """The one that the wrapper holds, or is."""
+        """Return the optimizer that the wrapper holds, or is."""
         held = _held(self.wrapped, self.model)
         return super().make_optimizer(cls, parameters, **options) if held is None else held
 
@@ -47,12 +47,12 @@ class StepDriver(EngineDriver):
 
     @property
     def can_clip(self) -> bool:
-        """Where the loop has synchronised what an optimizer of torch's steps, and not a shard of it."""
+        """If the loop has synchronised what one of torch's optimizers steps by, and that is not a shard."""
         return super().can_clip or (self._synchronize is not None and _held(self.wrapped) is not None)
 
 
 def _is_the_optimizers(wrapped: Any) -> bool:
-    """Is its ``step()`` its optimizer's, by the name that it is held by? An ``outer`` one has steps of its own."""
+    """Return whether ``step()`` is its optimizer's, by the optimizer's name. An ``outer`` one has steps of its own."""
     return any(isinstance(getattr(wrapped, name, None), torch.optim.Optimizer) for name in NAMES)
 
 
@@ -61,8 +61,8 @@ def _synchronizes(wrapped: Any) -> bool:
 
 
 def _held(wrapped: Any, model: nn.Module | None = None) -> torch.optim.Optimizer | None:
-    """The first optimizer among what ``wrapped`` holds itself that has parameters of ``model``'s, or else the first:
-    one rank may hold an outer one as well, over a copy. Or ``wrapped`` itself.
+    """Return the first optimizer that ``wrapped`` holds with parameters of ``model``'s, or else the first: one rank may
+    also hold an outer one, over a copy. An optimizer is returned itself.
     """
     if isinstance(wrapped, torch.optim.Optimizer):
         return wrapped

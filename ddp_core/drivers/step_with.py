@@ -1,8 +1,8 @@
-"""Step-with style: a wrapper whose ``step(optimizer)`` the loop calls in the place of ``optimizer.step()``.
+"""Step-with style: a wrapper whose ``step(optimizer)`` the loop calls in place of ``optimizer.step()``.
 
-The wrapper reduces gradients there, and steps the optimizer that it is handed. Nothing can be clipped before that, but
-by a ``clip_grad_norm_()`` of its own. A ``sync_gradients()``, or a method of a like name, that it does not call there
-is the loop's to call before; then gradients can be clipped between the two.
+The wrapper reduces gradients there, and steps the optimizer that it is given. Before that, gradients can only be
+clipped by a ``clip_grad_norm_()`` of its own. If it has a ``sync_gradients()``, or a method of a like name, that
+``step()`` does not call, the loop calls it before; gradients can then be clipped between the two.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ddp_core.methods import CalledByLoop, backward_through, takes
 
 class StepWithDriver(Driver):
     style = "step_with"
-    specificity = 22  # more than *backward*, *explicit* and *finish*: what has both has both called
+    specificity = 22  # more than *backward*, *explicit* and *finish*: of a wrapper with both methods, both are called
     _synchronize: CalledByLoop | None = None  # a subclass may do without our ``__init__``
 
     def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
@@ -45,7 +45,7 @@ class StepWithDriver(Driver):
 
     @property
     def can_clip(self) -> bool:
-        """Where gradients are final before ``step(optimizer)``, and no ``backward(loss)`` of its own scales them."""
+        """If gradients are final before ``step(optimizer)``, and no ``backward(loss)`` of its own scales them."""
         final = self._synchronize is not None and not callable(getattr(self.wrapped, "backward", None))
         return final or self.own_clip is not None
 

@@ -1,8 +1,8 @@
 """Synchroniser style: an object beside a bare model, whose methods are given the model.
 
-The loop calls ``broadcast_parameters(model)`` once, before the first forward, whether or not ``wrap`` has done so
-already, and ``sync_gradients(model)`` before each step, by these names or others for the same. An argument named
-``parameters`` or ``optimizer`` is given those. The model itself runs bare.
+The loop calls ``broadcast_parameters(model)`` once, before the first forward, even if ``wrap`` has already done so, and
+``sync_gradients(model)`` before each step, by these names or others for the same. An argument named ``parameters`` or
+``optimizer`` gets those. The model itself runs bare.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SynchronizerDriver(Driver):
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
-        """Something that does not run, with a method for one argument; or for none, beside one that broadcasts."""
+        """Return whether it does not run, and has a method for one argument, or for none beside a broadcasting one."""
         if runs(wrapped):
             return False
         alone = _synchronizing(wrapped, 0) is not None and _broadcasting(wrapped) is not None

@@ -10,4 +10,4 @@ from verifier.forkserver.server import serve
 
 if __name__ == "__main__":
     serve(socket.socket(fileno=int(sys.argv[1])))
-    os._exit(0)  # tearing down an interpreter with torch in it takes a quarter of a second, for nothing
+    os._exit(0)  # tearing down an interpreter that has torch loaded takes a quarter of a second, for nothing

@@ -1,8 +1,8 @@
-"""Processes that are forked ahead, and told later what they are: a rank, or the reference.
+"""Processes that are forked ahead of time, and get their role later: a rank, or the reference.
 
-Special here: a fork takes as long as a small step of training, so the server forks while its owner is busy with the
-last answer. Whoever waits here has torch loaded, and nothing of any job: it was forked from the server like all others.
-It costs no processor while it waits, and ends with the server.
+Special here: a fork takes as long as a small training step, so the server forks while its owner is busy with the last
+answer. A waiting process has torch loaded, and nothing of any job: it was forked from the server like all others. It
+uses no processor while it waits, and ends with the server.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from verifier.forkserver.store import receive, send
 from verifier.forkserver.warmup import rehearse
 from verifier.scenario import Scenario
 
-MOST_WAITING = 8  # for the next job of the same size; larger ones fork the rest when they begin
+MOST_WAITING = 8  # for the next job of the same size; a larger job forks the rest when it begins
 
 
 class Role(NamedTuple):
-    """What a process is told. ``rank`` None: the reference."""
+    """What a process is to do. ``rank`` None: it is the reference."""
 
     rank: int | None
     scenarios: list[Scenario]
@@ -42,10 +42,10 @@ class Role(NamedTuple):
 
 @dataclass
 class Waiting:
-    """One process, as the server sees it."""
+    """One waiting process, as the server sees it."""
 
     pid: int
-    connection: socket.socket  # to give it its role, and then for what it asks as a rank
+    connection: socket.socket  # to send it its role, and later to answer its requests as a rank
     printed: int  # the descriptor from which to read what it prints
 
     def alive(self) -> bool:
@@ -55,7 +55,7 @@ class Waiting:
 
     def begin(self, role: Role) -> None:
         role.folders[0].mkdir(parents=True, exist_ok=True)
-        with suppress(OSError):  # it has just ended: whoever watches it will say so
+        with suppress(OSError):  # it has just ended: the watch will report that
             send(self.connection, tuple(role))
 
     def end(self) -> None:

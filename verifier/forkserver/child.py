@@ -1,8 +1,8 @@
 """The first moments of a forked process: bound to its parent's life, its output in a pipe, its stack on request.
 
-Special here: a child never returns into the server's code. It leaves by ``os._exit`` whatever happens: interpreters
-that tear down after gloo or a C++ reducer abort or deadlock now and then, and a rank's exit is not its outcome anyway.
-What it needs to leave is taken hold of before the strategy is loaded, which may replace anything.
+Special here: a child never returns into the server's code. It always leaves by ``os._exit``: interpreters that tear
+down after gloo or a C++ reducer abort or deadlock now and then, and a rank's exit is not its outcome anyway. The
+functions that it needs to leave are kept from before the strategy is loaded, which may replace anything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from verifier.launcher import STACK_SIGNAL
 
 EXIT_COMPLETED = 0
 EXIT_OUR_FAULT = 70  # EX_SOFTWARE
-REASON = "reason.txt"  # why a process could not go on, in one line
+REASON = "reason.txt"  # a file that says, in one line, why a process could not go on
 _PR_SET_PDEATHSIG = 1
 _exit, _print_exc = os._exit, traceback.print_exc
 
@@ -71,7 +71,7 @@ def live(
     scratch: Path,
     foreign: Iterable[int] = (),
 ) -> NoReturn:
-    """A child's whole life: settle, run ``body``, leave."""
+    """Run a child's whole life: settle, run ``body``, leave."""
     status = EXIT_OUR_FAULT
     try:
         _settle(server, folder, name, seed, output)
@@ -93,7 +93,7 @@ def live(
 
 
 def why_it_ended(error: BaseException) -> str | None:
-    """What took from the verifier's own code what it needs, in a sentence; None: it is a mistake of ours."""
+    """Return, in a sentence, what kept the verifier's own code from working. None: it is a mistake of ours."""
     if isinstance(error, MemoryError):
         return "the memory that one rank may use is used up"
     if not isinstance(error, OSError):
@@ -108,8 +108,8 @@ def why_it_ended(error: BaseException) -> str | None:
 
 
 def _settle(server: int, folder: Path, name: str, seed: int, output: int) -> None:
-    os.setsid()  # a group of its own: signals to a strategy's own group reach nobody else
-    with suppress(OSError, AttributeError):  # ranks that wake each other up all the time: let each finish its turn
+    os.setsid()  # in a group of its own, so that signals to a strategy's own group reach nobody else
+    with suppress(OSError, AttributeError):  # ranks wake each other up all the time: let each finish its turn
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     die_with_parent(server)
     signal.set_wakeup_fd(-1)
@@ -124,7 +124,7 @@ def _settle(server: int, folder: Path, name: str, seed: int, output: int) -> Non
     faulthandler.register(STACK_SIGNAL, stack, all_threads=True)
     _keep.append(stack)
     os.environ["LOCKSTEP_PROCESS"] = name
-    random.seed(seed)  # forked processes would all draw the same numbers; real ranks do not
+    random.seed(seed)  # otherwise forked processes would all draw the same numbers; real ranks do not
     np.random.seed(seed % 2**32)
 
 
@@ -132,7 +132,7 @@ _keep: list[object] = []
 
 
 def _limit(limits: Limits) -> None:
-    """One process alone may not take more than all together; Python and torch say so with an error of their own.
+    """Limit this process to what all may take together; Python and torch then raise an error of their own.
 
     Memory is counted from what the process has now. GPU drivers reserve without using, so only ``resource``'s *data* is
     limited, which counts what could be written to, and the server watches the rest.

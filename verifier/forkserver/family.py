@@ -1,8 +1,8 @@
-"""Everything that a process started, directly or not, also what has tried to get away; and the end of it.
+"""Finds and ends every process that a process started, directly or not, including those that tried to get away.
 
-Special here: the server makes itself the *reaper* of its descendants (Linux), so a daemon that forked twice and called
-``setsid`` is handed to the server, and not to init, when its parents end. Nothing outlives a scenario. Where there is
-no ``/proc`` (macOS) only process groups are ended.
+Special here: the server makes itself the *reaper* of its descendants (Linux). A daemon that forked twice and called
+``setsid`` is then handed to the server, and not to init, when its parents end. Nothing outlives a scenario. Without
+``/proc`` (macOS) only process groups are ended.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-BUSY = 0.1  # of a processor: below this a process does nothing but poll
+BUSY = 0.1  # of a processor: a process that uses less only polls
 _PR_SET_CHILD_SUBREAPER = 36
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -26,7 +26,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class Process(NamedTuple):
     pid: int
     parent: int
-    state: str  # R: wants the processor; D: waits for a disk; S: sleeps; T: is stopped; Z: has ended
+    state: str  # R: runs, or waits for a processor; D: waits for a disk; S: sleeps; T: is stopped; Z: has ended
     cpu_s: float
 
 
@@ -37,7 +37,7 @@ def adopt_orphans() -> None:
 
 
 def descendants(root: int) -> list[Process]:
-    """Every living process below ``root``, in no order. Reads all of ``/proc``: a few milliseconds."""
+    """Return every living process below ``root``, in no order. Reads all of ``/proc``: a few milliseconds."""
     children: defaultdict[int, list[Process]] = defaultdict(list)
     for process in _all():
         children[process.parent].append(process)
@@ -58,10 +58,10 @@ def _all() -> Iterator[Process]:
 
 
 def look_at(pid: int) -> Process | None:
-    """What the kernel says about ``pid``; None if it has ended, or there is no ``/proc``."""
+    """Return what the kernel says about ``pid``; None if it has ended, or there is no ``/proc``."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
-            fields = file.read().rpartition(b")")[2].split()  # a name may hold blanks and brackets
+            fields = file.read().rpartition(b")")[2].split()  # a name may contain blanks and brackets
     except OSError:
         return None
     cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
@@ -69,12 +69,12 @@ def look_at(pid: int) -> Process | None:
 
 
 def busy(processes: list[Process], before: dict[int, float], elapsed_s: float) -> list[Process]:
-    """Those that want a processor, or have used one in the last ``elapsed_s``; ``before``: ``cpu_s`` then, by pid."""
+    """Return those that want a processor, or used one in the last ``elapsed_s``. ``before``: ``cpu_s`` then, by pid."""
     return [p for p in processes if p.state in "RD" or p.cpu_s - before.get(p.pid, p.cpu_s) > BUSY * elapsed_s]
 
 
 def is_another_program(pid: int) -> bool:
-    """Is it none of ours that was forked, but a program that one of those has started (a compiler, say)?"""
+    """Return whether ``pid`` is no fork of ours, but a program that one of them started (a compiler, say)."""
     try:
         return Path(f"/proc/{pid}/exe").readlink() != Path("/proc/self/exe").readlink()
     except OSError:  # it has ended, or there is no /proc
@@ -82,7 +82,8 @@ def is_another_program(pid: int) -> bool:
 
 
 def memory_of(pid: int) -> int:
-    """Bytes in memory that ``pid`` has from no file; a forked process has all of its parent's, until it writes to them.
+    """Return the bytes in memory that ``pid`` has from no file. A fork has all of its parent's, until it writes to
+    them.
 
     Files are left out: which of their pages a fork inherits is the kernel's choice, and nobody has to pay for them.
     """
@@ -94,7 +95,7 @@ def memory_of(pid: int) -> int:
 
 
 def bytes_written(pid: int) -> int:
-    """Bytes that ``pid``, and children that it has waited for, have written to disks; 0 if nobody may know."""
+    """Return the bytes that ``pid``, and children that it waited for, have written to disks; 0 if unreadable."""
     try:
         text = Path(f"/proc/{pid}/io").read_text(encoding="ascii")
     except OSError:
@@ -103,9 +104,9 @@ def bytes_written(pid: int) -> int:
 
 
 def end_descendants(limit_s: float = 10.0, *, spared: int | None = None) -> dict[int, int]:
-    """Kill whatever lives below this process, but for ``spared``; return how each child of ours ended, by pid.
+    """Kill every process below this one, but for ``spared``; return how each child of ours ended, by pid.
 
-    Gives up when none has ended for ``limit_s``: one that sleeps in the kernel cannot be killed, nor waited for.
+    Gives up when none has ended for ``limit_s``: a process that sleeps in the kernel cannot be killed, nor waited for.
     """
     ended: dict[int, int] = {}
     moved = time.monotonic()
@@ -127,7 +128,7 @@ def end_descendants(limit_s: float = 10.0, *, spared: int | None = None) -> dict
 
 
 def end_marked(mark: str) -> None:
-    """Kill every process that was started with ``mark`` in its environment: what a server that was killed left."""
+    """Kill every process that has ``mark`` in its environment: what a killed server left behind."""
     sought = mark.encode()
     for process in _all():
         try:

@@ -1,6 +1,6 @@
 """How much the processes of one scenario may take of the machine they run on.
 
-Special here: the defaults are shares of what is *free when the scenario starts*, so that a strategy that eats memory
+Special here: the defaults are shares of what is *free when the scenario starts*, so that a strategy that uses up memory
 or disk is ended, and named, before the machine is in trouble. Memory is counted beyond what a rank shares with the
 server it was forked from, over everything it started.
 """
@@ -19,15 +19,15 @@ class Limits(NamedTuple):
     """Limits of one scenario. None: three quarters of the memory, half of the disk space that is free."""
 
     memory_gib: float | None = None  # of all processes together, beyond what they share with the server
-    disk_gib: float | None = None  # written by all processes together, wherever to
+    disk_gib: float | None = None  # written by all processes together, anywhere
     output_mib: float = 1.0  # kept of what one process prints: the first half and the last
     num_processes: int = 2000
-    stall_s: float = 30.0  # nobody has written a line of a journal, or computed, for this long: they hang
-    busy_s: float = BUSY_STALL_S  # nobody has written a line for this long, whatever they compute
+    stall_s: float = 30.0  # if no process writes a journal line, or computes, for this long, the job hangs
+    busy_s: float = BUSY_STALL_S  # if no process writes a line for this long, the job hangs, whatever it computes
 
     @classmethod
     def from_environment(cls) -> Limits:
-        """The defaults, changed by ``LOCKSTEP_MEMORY_GIB`` and ``LOCKSTEP_DISK_GIB``."""
+        """Return the defaults, changed by ``LOCKSTEP_MEMORY_GIB`` and ``LOCKSTEP_DISK_GIB``."""
 
         def given(name: str) -> float | None:
             try:
@@ -38,7 +38,7 @@ class Limits(NamedTuple):
         return cls(memory_gib=given("LOCKSTEP_MEMORY_GIB"), disk_gib=given("LOCKSTEP_DISK_GIB"))
 
     def here(self, folder: Path) -> Limits:
-        """With every None replaced by what this machine has to spare now."""
+        """Return these limits with every None replaced by what this machine has to spare now."""
         memory = self.memory_gib if self.memory_gib is not None else free_memory() * 0.75 / GIB
         disk = self.disk_gib
         if disk is None:
@@ -48,7 +48,7 @@ class Limits(NamedTuple):
 
 
 def free_memory() -> float:
-    """Bytes that could be had now without swapping: of the machine, or of the container if that has less."""
+    """Return the bytes available now without swapping: of the machine, or of the container if that has less."""
     free = float("inf")
     for line in _lines("/proc/meminfo"):
         if line.startswith("MemAvailable:"):
@@ -62,7 +62,7 @@ def free_memory() -> float:
 
 
 def oom_kills() -> int:
-    """How often the kernel has killed something for want of memory since it started."""
+    """Return how often the kernel has killed something for lack of memory since it started."""
     counts = (int(line.split()[1]) for line in _lines("/proc/vmstat") if line.startswith("oom_kill "))
     return next(counts, 0)
 

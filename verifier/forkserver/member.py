@@ -1,8 +1,8 @@
 """One process of a job as the server sees it: where it writes, what it prints, how it ended, where it stood.
 
-Special here: a stack is had from outside and without the process's help: ``faulthandler`` writes it in a signal handler
-that needs neither the GIL nor Python. A strategy that took that signal is asked by a second one; one that blocks both
-is described by what the kernel knows of it.
+Special here: a stack is taken from outside, without the process's help: ``faulthandler`` writes it in a signal handler
+that needs neither the GIL nor Python. If a strategy has taken that signal, a second one is sent. If it blocks both,
+what the kernel knows of the process is reported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from verifier.forkserver.child import EXIT_OUR_FAULT, REASON
 from verifier.forkserver.output import Output
 from verifier.launcher import STACK_SIGNAL
 
-STACK_WAIT_S = 2.0  # writing a stack takes a millisecond, where the processors are not fought over
+STACK_WAIT_S = 2.0  # writing a stack takes a millisecond if a processor is free
 OUTPUT_SHOWN = 4000
 
 
@@ -35,9 +35,9 @@ class Member:
     output: Output
     connection: socket.socket | None = None
     status: int | None = None  # as waitpid gives it
-    ended: str | None = None  # hung, stopped: ended by us, and why
-    told: str | None = None  # why it ended, from whoever ended it
-    later: list[Path] = field(default_factory=list)  # where it writes in the scenarios that it runs after its first
+    ended: str | None = None  # "hung" or "stopped", and why: we ended it
+    told: str | None = None  # why it ended, as reported by the code that ended it
+    later: list[Path] = field(default_factory=list)  # the folders of the scenarios that it runs after its first
 
     @property
     def running(self) -> bool:
@@ -47,23 +47,23 @@ class Member:
         return sum(_size(folder / "journal.jsonl") for folder in (self.folder, *self.later))
 
     def completed(self, number: int | None = None) -> bool:
-        """Has it written its last word in its scenario ``number`` (the last one begun), and is that word good?"""
+        """Return whether its journal of scenario ``number`` (default: the last one begun) ends with "completed"."""
         folders = [self.folder, *self.later]
         if number is None:
             number = max(sum((folder / "journal.jsonl").exists() for folder in folders) - 1, 0)
         return '"status": "completed"' in _text(folders[number] / "journal.jsonl", last=500)
 
     def describe_end_of_act(self, number: int) -> dict[str, Any]:
-        """As ``describe``, where it went on to its next scenario."""
+        """Return what ``describe`` does, for a scenario after which it went on to the next."""
         board = _text((self.folder, *self.later)[number] / "board").rstrip("\0")
         return {**completed(self.name), "board": board, "output": self._printed() if number == 0 else None}
 
     def _printed(self) -> str | None:
-        """What it printed, in all of its scenarios: it is told with the first."""
+        """Return what it printed in all of its scenarios; it is reported with the first."""
         return _text(self.folder / "output.txt", last=OUTPUT_SHOWN) or None
 
     def describe(self, number: int = 0, *, out_of_memory: bool) -> dict[str, Any]:
-        """What goes into ``launch.json`` of its scenario ``number``, which is the one in which it ended."""
+        """Return the entry in ``launch.json`` of its scenario ``number``, in which it ended."""
         code = os.waitstatus_to_exitcode(self.status or 0)
         reason = _text(self.folder / REASON) if code == EXIT_OUR_FAULT else ""
         if code == -signal.SIGKILL and not self.ended and out_of_memory:
@@ -81,15 +81,15 @@ class Member:
 
 
 def completed(name: str) -> dict[str, Any]:
-    """As ``Member.describe``, of one that did what it had to, and of which there is nothing to tell."""
+    """Return ``Member.describe`` for a process that completed and has nothing else to report."""
     nothing = dict.fromkeys(("ended", "signal", "reason", "stack", "output"))
     return {**nothing, "name": name, "exit_code": 0, "board": ""}
 
 
 def take_stacks(members: list[Member]) -> None:
-    """Have every process write its threads' stacks, as far as that can be had."""
+    """Have every process write its threads' stacks, as far as possible."""
     silent = _ask(members, STACK_SIGNAL, STACK_WAIT_S)
-    # It handles or blocks that one: faulthandler also answers to what usually ends a process.
+    # The strategy handles or blocks that signal. faulthandler also answers to one that usually ends a process.
     for member in _ask(silent, signal.SIGABRT, STACK_WAIT_S / 4):
         with suppress(OSError):
             (member.folder / "stack.txt").write_text(_from_outside(member.pid), encoding="utf-8")

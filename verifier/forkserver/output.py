@@ -1,7 +1,7 @@
-"""What a process prints: read from a pipe, its beginning and its end kept, the middle counted and thrown away.
+"""What a process prints: read from a pipe; the beginning and the end are kept, the middle is counted and dropped.
 
-Special here: a strategy may print gigabytes. It is neither stopped for that nor slowed down by more than the pipe,
-and the disk does not fill.
+Special here: a strategy may print gigabytes. It is neither stopped for that nor slowed down by more than the pipe, and
+the disk does not fill.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Output:
         self._dropped = 0
 
     def read(self) -> bool:
-        """Take what is there now. False: nobody has the writing end open any more."""
-        for _ in range(16):  # at most a megabyte at a time: others want to be served, too
+        """Read what is there now. Return False if no process has the writing end open any more."""
+        for _ in range(16):  # at most a megabyte at a time: other events must be served, too
             try:
                 piece = os.read(self.descriptor, _PIECE)
             except BlockingIOError:
@@ -44,7 +44,7 @@ class Output:
             self._tail = self._tail[-self._half :]
 
     def close(self) -> None:
-        """Take what is left and write the end of it."""
+        """Read what is left, and write the kept end to the file."""
         self.read()
         os.close(self.descriptor)
         if len(self._tail) > self._half:
@@ -58,5 +58,5 @@ class Output:
         try:
             with self._path.open("ab") as file:
                 file.write(data)
-        except OSError:  # the strategy has removed the folder, or the disk is full: what it printed is lost
+        except OSError:  # the strategy removed the folder, or the disk is full: the output is lost
             return

@@ -1,4 +1,4 @@
-"""What a child of the fork server does: a rank has the environment of one, and a store to meet the others at."""
+"""What a child of the fork server runs: a rank, with its environment and its store, or the reference."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What the single process wrote, kept for the next time that the same is asked: it does not depend on the strategy.
+"""What the single process wrote, kept for the next equal request: it does not depend on the strategy.
 
-Special here: a strategy may write into the folder that a reference lies in. So what is kept has to bear the seals
-(``appending``) that the reference's process sent over a connection of its own, and what one run did to its folder
-reaches no other run.
+Special here: a strategy may write into the folder that a reference lies in. So a reference is kept only if it bears the
+seals (``appending``) that its process sent over its own connection. So no run can affect another run's reference.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from verifier import lines
 from verifier.appending import is_sealed_by
 from verifier.scenario import Scenario
 
-MOST_BYTES = 64 * 2**20  # of all that is kept; what was used last stays
-LARGEST_BYTES = 16 * 2**20  # of one: reading it takes the time of the run that wrote it
+MOST_BYTES = 64 * 2**20  # of all that is kept; the least recently used is dropped first
+LARGEST_BYTES = 16 * 2**20  # of one: reading it takes as long as the run that wrote it
 LONGEST_OUTCOME = 4096
 _FILES = ("journal.jsonl", "blobs.bin")
-# Of a scenario, what the single process never looks at.
+# The fields of a scenario that the single process never reads.
 _OF_THE_RANKS = {"name", "strategy", "fault", "driver", "timeout_s", "needs", "only_if_claimed", "judged_by",
                  "own_interpreters", "several_nodes", "beside", "stepped_first", "own_saves"}  # fmt: skip
 
@@ -33,12 +32,12 @@ Seals = dict[str, Any]
 
 
 def send_seals(connection: socket.socket, seals: Sequence[Seals]) -> None:
-    with suppress(OSError):  # nobody keeps it
+    with suppress(OSError):  # the reader does not keep the reference
         connection.sendall(json.dumps(seals).encode() + b"\n")
 
 
 def receive_seals(connection: socket.socket) -> list[Seals]:
-    """What ``send_seals`` sent; nothing if it was not sent, or not to its end. Does not wait."""
+    """Return what ``send_seals`` sent, or nothing if it was not sent, or not completely. Does not wait."""
     received = b""
     with suppress(OSError):
         connection.setblocking(False)
@@ -66,7 +65,7 @@ class References:
 
     def keep(self, scenario: Scenario, folder: Path, seals: Seals) -> None:
         """Keep what lies in ``folder``, if it completed and nobody but the process that sent ``seals`` wrote it."""
-        with suppress(Exception):  # whatever lies there now, it is only not kept
+        with suppress(Exception):  # anything may lie there now: it is then not kept
             sizes = [int(seals[part][0]) for part in ("lines", "blobs")]
             if sum(sizes) > LARGEST_BYTES:
                 return
@@ -83,7 +82,7 @@ class References:
 
 
 def _read(path: Path, most: int) -> bytes:
-    """What is in a plain file of at most ``most`` bytes; nothing of anything else, and without waiting for it."""
+    """Return the content of a plain file of at most ``most`` bytes; b"" for anything else, without waiting for it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:  # noqa: PTH123
         status = os.fstat(descriptor)

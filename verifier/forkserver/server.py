@@ -1,9 +1,9 @@
 """The fork server's loop: take a job, fork its ranks and its reference, be their store, see each one to its end.
 
-Special here: it is the only place that decides how a process *ended*. A rank exits, or is killed, or makes no
-progress until the limit, or takes more than it may: then every rank's Python stack is taken, all are ended with
-everything they started, and the answer names each. The server lives exactly as long as the socket to its owner: an
-owner that is killed takes the server with it, and the kernel takes the ranks.
+Special here: only this file decides how a process *ended*. If a rank exits, is killed, makes no progress until the
+limit, or takes more than it may, then every rank's Python stack is taken, all are ended with everything they started,
+and the answer names each. The server lives exactly as long as the socket to its owner: an owner that is killed takes
+the server with it, and the kernel takes the ranks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from verifier.scenario import Scenario
 
 # A process that has Apple's libraries loaded cannot be forked safely.
 START_METHOD = os.environ.get("LOCKSTEP_START_METHOD") or ("spawn" if sys.platform == "darwin" else "fork")
-DEPTH = 5  # of what ranks write, at most, in the folder of a run, or of several strategies' runs
+DEPTH = 5  # how deep, at most, ranks write in the folder of a run, or of several strategies' runs
 NOBODY_CAN_KILL_S = 10.0  # a process that sleeps in the kernel is not waited for any longer
 
 
@@ -50,11 +50,11 @@ class Job:
     limits: Limits
     scratch: Path
     members: list[Member] = field(default_factory=list)
-    reference_is_here: bool = False  # from an earlier job: no process has to be the reference
+    reference_is_here: bool = False  # kept from an earlier job: no process has to be the reference
     store: StoreServer = field(default_factory=StoreServer)
 
     def reap(self) -> None:
-        """Note how processes ended. Orphans that were handed to us are buried, too."""
+        """Note how processes ended. Orphans that were handed to us are reaped, too."""
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 self.note_end(*ended)
@@ -65,9 +65,10 @@ class Job:
                 member.status = status
 
     def describe(self, *, out_of_memory: bool) -> Iterator[dict[str, Any]]:
-        """What goes into ``launch.json`` of the first scenario, and of each later one that all members came through.
+        """Yield the content of ``launch.json``, for the first scenario and for each later one that all members
+        completed.
 
-        A later one that somebody did not come through is left out: it has to be run again, in processes of its own.
+        A later one that some member did not complete is left out: it must be run again, in processes of its own.
         """
         for number in range(len(self.folders)):
             through = all(member.completed(number) for member in self.members)
@@ -87,7 +88,7 @@ class OwnerGone(Exception):
 
 
 class Server:
-    """One selector for all that may happen: a word from the owner, a child's end, a rank's request, a rank's output."""
+    """One selector for all events: a message from the owner, a child's end, a rank's request, a rank's output."""
 
     def __init__(self, owner: socket.socket) -> None:
         self._owner = owner
@@ -107,7 +108,7 @@ class Server:
         self._selector.register(owner, selectors.EVENT_READ, self._owner_is_gone)
 
     def run(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Carry out one order; say how each process ended, for each of its scenarios (``describe``).
+        """Carry out one order; return how each process ended, for each of its scenarios (``describe``).
 
         Raises OwnerGone; nothing is left running then, either.
         """
@@ -136,7 +137,7 @@ class Server:
         self._end_waiting()
 
     def _start_one(self, job: Job, rank: int | None) -> None:
-        """Rank ``rank``; None: the reference."""
+        """Start rank ``rank``; None: the reference."""
         name, seed = "reference" if rank is None else f"rank {rank}", job.scenarios[0].seed
         seed = seed if rank is None else seed * 1009 + rank
         folders = [folder / place_of(name) for folder in job.folders]
@@ -149,7 +150,7 @@ class Server:
         job.members.append(Member(name, folders[0], one.pid, output, one.connection, later=folders[1:]))
         self._selector.register(one.printed, selectors.EVENT_READ, partial(self._read_output, output))
         if rank is not None:
-            one.connection.settimeout(TICK_S)  # a rank that stops in the middle of a request does not stop us
+            one.connection.settimeout(TICK_S)  # a rank that stops in the middle of a request does not stop the server
             self._selector.register(
                 one.connection, selectors.EVENT_READ, partial(self._serve_store, job, one.connection)
             )
@@ -163,7 +164,7 @@ class Server:
         return fork_ahead([*self._own, *taken], rehearsed=False)
 
     def remove_unkept(self) -> None:
-        """The owner is gone, by whatever means: what was written for nobody else goes as well."""
+        """Remove what was written for the owner alone; called when the owner is gone, for whatever reason."""
         parents = [] if self._written is None else list(self._written.parents)[:DEPTH]
         for folder in (parent for parent in parents if parent.name.startswith(UNKEPT)):
             shutil.rmtree(folder, ignore_errors=True)
@@ -206,7 +207,7 @@ class Server:
         """Leave nothing of the job: no process, no connection, no temporary file."""
         for member in job.members:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(member.pid, signal.SIGKILL)  # also after its end: what it started may live on
+                os.killpg(member.pid, signal.SIGKILL)  # even if it has ended: what it started may live on
         for pid, status in family.end_descendants(NOBODY_CAN_KILL_S).items():
             job.note_end(pid, status)
         self._keep_references(job)
@@ -228,7 +229,7 @@ class Server:
                 self._references.keep(scenario, folder, seal)
 
     def _owner_is_gone(self) -> None:
-        raise OwnerGone  # it says nothing while a job runs: this can only be the end of its socket
+        raise OwnerGone  # the owner sends nothing while a job runs, so this is the end of its socket
 
     def _drain(self) -> None:
         with suppress(BlockingIOError):
@@ -238,7 +239,7 @@ class Server:
     def _serve_store(self, job: Job, connection: socket.socket) -> None:
         try:
             job.store.answer(connection)
-        except Exception:  # it has ended, or sent something that is no request: it gets no answers any more
+        except Exception:  # it has ended, or sent something that is no request: it gets no more answers
             self._forget(connection)
             connection.close()
 

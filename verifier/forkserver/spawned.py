@@ -1,7 +1,7 @@
 """A rank, or the reference, as a fresh process, where a process that has torch loaded must not be forked (macOS).
 
-Special here: the first moments are those of a forked child (``child.live``); only how it comes to life differs, and
-that every rank pays for loading torch. ``LOCKSTEP_START_METHOD`` (fork, spawn) says which; on Linux it is fork.
+Special here: the first moments are those of a forked child (``child.live``). Only its start differs, and every rank
+pays for loading torch. ``LOCKSTEP_START_METHOD`` (fork, spawn) says which; on Linux it is fork.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def spawn(
     for descriptor in passed:
         os.set_inheritable(descriptor, True)
     words = [sys.executable, "-m", "verifier.forkserver.spawned", json.dumps(told)]
-    # Another order of sets on each rank, as fresh interpreters have it, but the same again when the run is repeated.
+    # Sets have another order on each rank, as in fresh interpreters, but the same again when the run is repeated.
     environment = {"PYTHONHASHSEED": str(seed % 2**32), **os.environ}
     pid = os.posix_spawn(sys.executable, words, environment)
     for descriptor in passed:
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def _follow(server: int) -> None:
-    """Where the kernel does not end a child with its parent, look now and then."""
+    """Exit when the server has ended; needed where the kernel does not end a child with its parent."""
     with suppress(BaseException):
         while os.getppid() == server:
             time.sleep(FOLLOW_S)

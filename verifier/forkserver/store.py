@@ -1,8 +1,8 @@
 """The rendezvous: a key-value store that ranks reach over socket pairs made before they were forked.
 
-Special here: no file is polled (FileStore wakes every 10 ms) and no name is looked up (TCPStore now and then stalls
-for seconds on a reverse look-up). Requests and answers are length-prefixed pickles between processes of one tree,
-never read from anyone else.
+Special here: no file is polled (FileStore wakes every 10 ms) and no name is looked up (TCPStore now and then stalls for
+seconds on a reverse look-up). Requests and answers are length-prefixed pickles between processes of one tree, never
+read from anyone else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import torch.distributed as dist
 
 _LENGTH = struct.Struct("!I")
-_LONGEST = 64 * 2**20  # no honest value is longer: what says it is, is no message
+_LONGEST = 64 * 2**20  # no honest value is longer: a header that says more is not ours
 
 
 def send(connection: socket.socket, message: Any) -> None:
@@ -28,7 +28,7 @@ def send(connection: socket.socket, message: Any) -> None:
 
 
 def receive(connection: socket.socket) -> Any:
-    """The next message. Raises ConnectionError when the other side is gone."""
+    """Return the next message. Raises ConnectionError when the other side is gone."""
     (size,) = _LENGTH.unpack(_read(connection, _LENGTH.size))
     if size > _LONGEST:
         raise ConnectionError(f"a message of {size} bytes is none of ours")
@@ -62,7 +62,7 @@ class SocketStore(dist.Store):
             send(self._connection, (self._count, *request))
             while True:
                 number, answer = receive(self._connection)
-                if number == self._count:  # not the late answer to one that was no longer waited for
+                if number == self._count:  # not the late answer to a request that timed out
                     return answer
 
     def set(self, key: str, value: bytes | str) -> None:
@@ -92,7 +92,7 @@ class SocketStore(dist.Store):
     def num_keys(self) -> int:
         return int(self._ask("num_keys"))
 
-    deleteKey, getNumKeys = delete_key, num_keys  # the names by which torch's own C++ looks for these two
+    deleteKey, getNumKeys = delete_key, num_keys  # the names that torch's own C++ calls
 
     def has_extended_api(self) -> bool:
         return False
@@ -122,7 +122,7 @@ class StoreServer:
     def answer(self, connection: socket.socket) -> None:
         """Read one request from ``connection`` and answer it.
 
-        Raises ConnectionError if the rank is gone, and whatever comes of a request that is none.
+        Raises ConnectionError if the rank is gone, and any other error if the request is malformed.
         """
         number, name, *arguments = receive(connection)
         if name == "get" and arguments[0] not in self._values:
@@ -139,7 +139,7 @@ class StoreServer:
         for connection, number in self._blocked.pop(key, []):
             try:
                 send(connection, (number, value))
-            except OSError:  # that rank died while it waited; whoever watches processes will say so
+            except OSError:  # that rank died while it waited; the watch will report that
                 continue
 
     def _add(self, key: str, amount: int) -> int:

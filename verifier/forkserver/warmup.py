@@ -1,9 +1,9 @@
 """What the fork server does once, so that no rank has to: import, and take one small training step.
 
-Special here: a first optimizer imports some 800 modules, and a first backward initialises the autograd engine.
-Everything runs on one thread: a forked child inherits no threads, and would wait for them for ever. The garbage
-collector is off meanwhile (importing torch makes a million objects and no garbage: a fifth of the time) and what is
-there at the end is frozen, so that collections in ranks do not copy shared pages.
+Special here: a first optimizer imports some 800 modules, and a first backward initialises the autograd engine. All this
+runs on one thread: a forked child inherits no threads, and would wait for them for ever. The garbage collector is off
+meanwhile (importing torch makes a million objects and no garbage: a fifth of the time). The objects that exist at the
+end are frozen, so that collections in ranks do not copy shared pages.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from verifier.request import Builtin, StrategyRef
 from verifier.texts import imported_in, texts
 
 EXIT_CONFIG = 78  # EX_CONFIG
-OF_TORCH = ("torch.distributed.optim", "torch.distributed.checkpoint")  # what takes long, and starts no thread
+OF_TORCH = ("torch.distributed.optim", "torch.distributed.checkpoint")  # slow to import, and starts no thread
 
 
 def warm_up() -> None:
     gc.disable()
     _import_and_step()
-    with suppress(ImportError, AttributeError):  # which init_process_group() clears, in each rank
+    with suppress(ImportError, AttributeError):  # a cache that init_process_group() clears in each rank
         importlib.import_module("torch._dynamo.trace_rules").clear_lru_cache()
     gc.freeze()
     gc.enable()
 
 
 def refuse_threads() -> None:
-    """Nothing may be forked beside a thread: the child has the locks that it held, and not the thread to release them.
+    """Refuse to fork beside other threads: a child would inherit the locks that they hold, and nobody to release them.
 
     Raises SystemExit, with what to do.
     """
@@ -57,7 +57,7 @@ def refuse_threads() -> None:
 
 
 def _threads() -> list[str]:
-    """The names of this process's threads, Python's and others, the first one first."""
+    """Return the names of this process's threads, Python's and others, the first one first."""
     named = {thread.native_id: thread.name for thread in threading.enumerate()}
     try:
         ids = sorted(int(path.name) for path in Path("/proc/self/task").iterdir())
@@ -74,35 +74,35 @@ def _import_and_step() -> None:
         warnings.simplefilter("ignore")
         importlib.import_module("torch._dynamo")  # else every first optimizer imports it, in every rank
     importlib.import_module("verifier.run.acts")
-    with suppress(OurFault):  # ranks meet it, too, and say so in their recordings
+    with suppress(OurFault):  # ranks meet the error, too, and report it in their recordings
         importlib.import_module("verifier.observe.kernels").prepare()
     for workload in ("exact", "branches", "llama"):
         importlib.import_module(f"verifier.workloads.{workload}")
     for strategy in ("naive", "flat", "hook", "async_hook", "bucketed", "torch_ddp"):
         importlib.import_module(f"ddp_core.strategies.{strategy}")
-    importlib.import_module("ddp_core.recognition").styles()  # all of them are looked at, by every rank
+    importlib.import_module("ddp_core.recognition").styles()  # every rank looks at all of them
     # Even on the CPU a step asks for GPUs, hidden ones as well (the optimizer does, and the autograd engine, which has
-    # threads for them). That starts the driver, in a thread: ranks then take that step, ahead (``rehearse``).
+    # threads for them). That starts the driver, in a thread. Ranks then take that step, ahead of time (``rehearse``).
     if not torch_meets_a_driver():
         _step()
 
 
 @cache
 def import_the_rest() -> None:
-    """While the owner is busy with its first answer: what only some scenarios need, once for all their ranks; and then
-    what makes all further forks cheap.
+    """Import what only some scenarios need, once for all their ranks, while the owner is busy with its first answer;
+    then make all further forks cheap.
     """
     for name in [f"verifier.workloads.{name}" for name in WORKLOADS.names()] + ["torch.utils.serialization.config"]:
-        with suppress(Exception):  # ranks meet it, too, and say so in their recordings
+        with suppress(Exception):  # ranks meet the error, too, and report it in their recordings
             importlib.import_module(name)
     gc.freeze()
     collapse()
 
 
 def import_what_of_torch(strategy: StrategyRef) -> None:
-    """What ``strategy`` imports of torch's own, or one of ours does: ``torch.distributed.optim`` takes half a second.
+    """Import what ``strategy`` (or a built-in's file) uses of torch: ``torch.distributed.optim`` takes half a second.
 
-    Nothing of anybody else's: the single process is forked from here as well, and knows no strategy.
+    No stranger's code is imported: the single process is forked from here as well, and must not know the strategy.
     """
     if strategy == _asked.get("last"):
         return
@@ -111,7 +111,7 @@ def import_what_of_torch(strategy: StrategyRef) -> None:
     if isinstance(strategy, Builtin):
         named = {f"ddp_core.strategies.{strategy.name}"}
     for name in sorted(named):
-        with suppress(Exception):  # the name of something in a module, most often; ranks meet the rest, too
+        with suppress(Exception):  # most often the name of something in a module; ranks meet the others, too
             importlib.import_module(name)
     if len(sys.modules) > before:
         gc.freeze()
@@ -121,9 +121,9 @@ _asked: dict[str, StrategyRef] = {}
 
 
 def rehearse() -> None:
-    """In a process that was forked ahead: copy the pages that a step writes to before anybody waits for it.
+    """Copy the pages that a step writes to, in a process that was forked ahead, before anybody waits for it.
 
-    Half of all that a small scenario copies. What it leaves is what the server's own first step left.
+    That is half of all that a small scenario copies. It leaves only what the server's own first step has left.
     """
     from verifier.journal import tensor_bytes
     from verifier.run.streams import states

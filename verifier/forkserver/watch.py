@@ -1,8 +1,8 @@
-"""Does a job still get somewhere, and within its limits? Asked twice a second, answered with a reason to end it.
+"""Whether a job still makes progress, within its limits: asked twice a second, answered with a reason to end it.
 
-Special here: *slow is not hung*. Nobody's journal growing is a hang after a short time only if nobody uses a processor
-either; a job that computes, or waits for its turn on a crowded machine, is given minutes. While a program that it has
-started computes (a compiler), and when it still writes as its time is up, it is out of time, not hung.
+Special here: *slow is not hung*. If no journal grows, that is a hang after a short time only if no process uses a
+processor either. A job that computes, or waits for its turn on a crowded machine, is given minutes. A job that still
+writes when its time is up, or whose started program (a compiler) still computes, is out of time, not hung.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from verifier.forkserver.limits import GIB, Limits
 from verifier.forkserver.member import Member
 
 TICK_S = 0.5
-GRACE_AFTER_DEATH_S = 3.0  # once a rank has died, what the others may still take to notice and say so
-GRACE_AFTER_END_S = 5.0  # once all have completed, what they may take to leave
+GRACE_AFTER_DEATH_S = 3.0  # after a rank has died, how long the others have to notice and report it
+GRACE_AFTER_END_S = 5.0  # after all have completed, how long they have to leave
 SHORTEST_STALL_S = 2.0
 
 
 class Watch:
-    """One job's: ``look`` as often as you like."""
+    """Watches one job; ``look`` may be called as often as you like."""
 
     def __init__(self, members: list[Member], limits: Limits, timeout_s: float) -> None:
         self._members, self._limits, self._timeout_s = members, limits, timeout_s
         self._begun = self._moved = self._busy = self._looked = time.monotonic()
-        self._started_is_busy = 0.0  # when a program that one of them has started was last seen to compute
+        self._started_is_busy = 0.0  # when a program that one of them started was last seen to compute
         self._seen = -1
         self.in_a_hurry = False  # every moment makes it worse: end them first
         self._cpu: dict[int, float] = {}
         own = family.look_at(os.getpid())
         self._shared = family.memory_of(os.getpid())
-        # A hang is told from being slow by nobody computing, so a short time limit may be met by a short patience.
+        # A slow job computes and a hung one does not, so a short time limit allows a short patience.
         short_s = max(timeout_s / 4, SHORTEST_STALL_S) if own else limits.stall_s
         self._patience_s = min(limits.stall_s, short_s)
 
     def look(self) -> str | None:
-        """Why the job must be ended now, beginning with "hung" or "stopped" (empty: its work is done); None: go on."""
+        """Return why the job must be ended now: "hung..." or "stopped..." ("" if its work is done). None: go on."""
         now = time.monotonic()
         progress = sum(member.progress() for member in self._members)
         if progress != self._seen:
@@ -60,7 +60,7 @@ class Watch:
         return None
 
     def _excess(self, now: float) -> str | None:
-        """Which limit the processes of the job have passed, if any; and note whether one of them is busy."""
+        """Return which limit the processes of the job have passed, if any; note whether one of them is busy."""
         processes = family.descendants(os.getpid())
         if busy := family.busy(processes, self._cpu, now - self._looked):
             self._busy = now
@@ -83,7 +83,7 @@ class Watch:
         return None
 
     def _whose(self, pid: int) -> str:
-        """The member that ``pid`` is, or was started by."""
+        """Return the member that ``pid`` is, or was started by."""
         by_pid = {member.pid: member.name for member in self._members}
         seen: int | None = pid
         while seen and seen not in by_pid:

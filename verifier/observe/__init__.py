@@ -1,4 +1,4 @@
-"""Stands below every strategy, at the operators of c10d: writes down each collective, and delays, poisons and guards.
+"""Observes every strategy from below, at the operators of c10d: records each collective, delays and poisons it.
 
 Special here: whatever takes part in a collective passes through ``kernels.py``, whoever called it.
 """

@@ -1,7 +1,7 @@
 """What one collective carries: the caller's tensors, and the shadows of them that the transport works on.
 
-Special here: the transport never sees the poison, because what it writes are shadows. Inputs are read where they lie,
-unless an output that is about to be poisoned lies there, too.
+Special here: the transport never sees the poison, because it writes only to shadows. It reads the caller's inputs
+directly, unless an output that is about to be poisoned shares their memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from verifier.observe import poison
 
 
 class Cargo:
-    """The tensors of one collective: the caller's, the shadows that the transport works on, and what must stay."""
+    """The tensors of one collective: the caller's, the shadows for the transport, and inputs that must not change."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Cargo:
                 self._watched.append((tensor, was))
 
     def spoil(self) -> None:
-        """Poison the caller's outputs; once the transport has what it needs."""
+        """Poison the caller's outputs; called once the transport has what it needs."""
         for mine, shadow in zip(self.outputs, self.shadows, strict=True):
             if mine is not shadow and poison.spoil(mine):
                 self._spoilt.append((mine, shadow, _version(mine)))
@@ -49,7 +49,7 @@ class Cargo:
 
     @contextmanager
     def come_down(self) -> Iterator[None]:
-        """While inside, the caller's tensors hold the results; afterwards what they held before."""
+        """While inside, the caller's tensors hold the results; afterwards they hold their former contents again."""
         hidden = [pair for pair in zip(self.outputs, self.shadows, strict=True) if pair[0] is not pair[1]]
         held = [mine.detach().clone() for mine, _ in hidden]
         for mine, shadow in hidden:
@@ -59,9 +59,9 @@ class Cargo:
             mine.data.copy_(before)
 
     def unload(self) -> str | None:
-        """Give the caller the results. Returns what was written to in flight: "output", "input" or nothing."""
+        """Give the caller the results. Return what was written to in flight: "output", "input" or None."""
         written = "input" if any(poison.digest(tensor) != was for tensor, was in self._watched) else None
-        # What is there already may have been brought by a twin: tied weights are in a state_dict() twice.
+        # The result may already be there from a twin: tied weights are in a state_dict() twice.
         if any(
             _touched(mine, version) and not poison.same_bits(mine, shadow) for mine, shadow, version in self._spoilt
         ):
@@ -69,15 +69,15 @@ class Cargo:
         for mine, shadow in zip(self.outputs, self.shadows, strict=True):
             if mine is not shadow:
                 mine.data.copy_(shadow)
-                if shadow.is_cuda:  # a future's callback is on a stream of its own: the memory is in use until then
+                if shadow.is_cuda:  # a future's callback has its own stream: the memory is in use until then
                     shadow.record_stream(torch.cuda.current_stream(shadow.device))
-        self.shadows, self.inputs = self.outputs, []  # shadows are a copy of the gradients each
+        self.shadows, self.inputs = self.outputs, []  # each shadow is a copy of the gradients
         self._watched, self._spoilt = [], []
         return written
 
 
 def _shadow(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy laid out alike, for the transport; the tensor itself where there is none, so that errors stay theirs."""
+    """Return a copy in the same layout, for the transport. Without one, return ``tensor``: errors then stay torch's."""
     if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
         return tensor
     copy = tensor.detach().clone(memory_format=torch.preserve_format)
@@ -85,7 +85,9 @@ def _shadow(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _touched(tensor: torch.Tensor, version: int) -> bool:
-    """On an accelerator, looking means waiting for the device: only if torch itself has counted a write."""
+    """Return whether ``tensor`` was written to. On an accelerator, reading it would wait for the device, so it is read
+    only if torch has counted a write.
+    """
     return (tensor.device.type == "cpu" or _version(tensor) != version) and not poison.is_spoilt(tensor)
 
 

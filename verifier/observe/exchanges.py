@@ -1,8 +1,8 @@
 """Who sends how much to whom, in the operators where members of a group may bring different amounts.
 
-Special here: in these, sizes are not to be equal on all ranks; what one sends to another must be what that one expects.
-Each function gets an operator's arguments, this rank's place in the group and the group's size, and gives the elements
-for each member, and from each. None where the arguments make no sense: the backend says so better.
+Special here: in these, sizes need not be equal on all ranks; what one member sends to another must be what that one
+expects. Each function gets an operator's arguments, this rank's place in the group and the group's size. It returns the
+number of elements for each member, and from each; None where the arguments are invalid, which the backend reports.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every collective of torch, and how it is put under the observer: one row for each ``c10d::`` operator.
 
-``torch.library`` lets Python stand before the kernels of these operators. torch's C++ reducer, FSDP, functional
-collectives and user code all go through them, so all are seen alike; patching ``torch.distributed`` would miss most.
+``torch.library`` lets Python run in front of the kernels of these operators. torch's C++ reducer, FSDP, functional
+collectives and user code all go through them, and are observed alike; patching ``torch.distributed`` would miss most.
 
 Special here: nothing is replaced. We register on BackendSelect, a dispatch key that every call passes before it reaches
 the kernel of its device, and *redispatch* to that kernel with shadows in place of the outputs. So all backends, layouts
@@ -35,18 +35,18 @@ _OURS = torch._C.DispatchKey.BackendSelect
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator as we know it: its schema, and which arguments the transport reads and writes.
+    """A known operator: its schema, and which arguments the transport reads and writes.
 
     The schema is written without class prefixes, ``async_op`` and ``timeout``; these two are passed on as they are.
     """
 
     schema: str
     reads: str | None = None
-    writes: str | None = None  # in place: an argument in ``writes`` alone
+    writes: str | None = None  # an in-place argument is in ``writes`` alone
     peer: str | None = None
 
     def check(self, name: str, found: str) -> None:
-        """Raise OurFault if torch's ``found`` schema is not the one that is known."""
+        """Raise OurFault if torch's ``found`` schema is not the known one."""
         for noise in ("__torch__.torch.classes.c10d.", ", bool async_op=True", ", int timeout=-1"):
             found = found.replace(noise, "")
         if found != self.schema:
@@ -129,16 +129,15 @@ OPERATORS: dict[str, Operator] = {
     "recv_": Operator(f"(Tensor[] tensors, {_PG}, int src, int tag) -> Work", writes="tensors", peer="src"),
     "recv_any_source_": Operator(f"(Tensor[] tensors, {_PG}, int tag) -> Work", writes="tensors"),
 }
-TAKEN_AS_THEY_LIE = frozenset({"allreduce_", "broadcast_", "reduce_", "scatter_"})  # by gloo
+TAKEN_AS_THEY_LIE = frozenset({"allreduce_", "broadcast_", "reduce_", "scatter_"})  # by gloo, whatever their strides
 LATER = frozenset({"gather_into_tensor_"})  # since torch 2.14, and not in gloo: an older one need not have it
 NOT_COLLECTIVES = frozenset({"check_for_nan"})
 
 
 def install(observer: Observer) -> None:
-    """Route this process's collectives through ``observer``, and through no earlier one any more.
+    """Route this process's collectives through ``observer``, and no longer through an earlier one.
 
-    Raises OurFault if torch's operators are not the ones that are known here. Operators that are not known at all go
-    unobserved, and the journal says so.
+    Raises OurFault if torch's operators are not the known ones. Unknown operators go unobserved; the journal says so.
     """
     prepare()
     if _unknown:
@@ -148,9 +147,9 @@ def install(observer: Observer) -> None:
 
 
 def prepare() -> None:
-    """Stand before torch's operators, letting everything through until there is an observer.
+    """Register in front of torch's operators; all calls pass through unchanged until there is an observer.
 
-    It takes longer than a small scenario, so the fork server does it once, for all the processes that it forks.
+    This takes longer than a small scenario, so the fork server does it once, for all the processes that it forks.
 
     Raises OurFault as ``install``.
     """
@@ -175,7 +174,7 @@ def _schemas() -> list[Any]:
 
 
 def _kernel(name: str, operator: Operator, schema: Any) -> Callable[..., Any]:
-    """The function that stands before operator ``name``."""
+    """Return the function that runs in front of operator ``name``."""
     handle = getattr(torch.ops.c10d, name).default
     names = [argument.name for argument in schema.arguments]
     returns_tensors, returns_work = len(schema.returns) == 2, len(schema.returns) > 0
@@ -207,7 +206,7 @@ def _kernel(name: str, operator: Operator, schema: Any) -> Callable[..., Any]:
             return None if boxed is None or not returns_work else Work.unbox(boxed)
 
         call = _ours(name, _call, name, operator, given, reads, writes)
-        if writes is None and operator.writes:  # a broadcast on its root: it too has a result
+        if writes is None and operator.writes:  # a broadcast on its root has a result, too
             call.results = call.inputs
         if not returns_work:
             return observer.issue_blocking(call, lambda: start([], []))
@@ -235,8 +234,8 @@ def _call(name: str, operator: Operator, given: dict[str, Any], reads: str | Non
 
 
 def sharing_memory(name: str, tensors: list[torch.Tensor]) -> str | None:
-    """What is wrong with giving ``tensors`` to gloo: it takes memory for as long as a tensor has elements, and where
-    they share it goes on behind the end, which NCCL refuses. None: nothing, as where gloo copies, or says no by itself.
+    """Return what is wrong with giving ``tensors`` to gloo, or None. gloo assumes memory for every element; if elements
+    share memory, it goes on beyond the end (NCCL refuses such tensors). None also if gloo copies, or refuses by itself.
     """
     for tensor in tensors if name in TAKEN_AS_THEY_LIE else ():
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.numel() < 2:
@@ -251,7 +250,7 @@ def sharing_memory(name: str, tensors: list[torch.Tensor]) -> str | None:
 
 
 def _ours(name: str, function: Callable[..., Any], *args: Any) -> Any:
-    """Tell our own mistakes from the transport's errors, which are the strategy's to explain."""
+    """Call ``function``; turn an error into OurFault, since errors of the transport are the strategy's to explain."""
     try:
         return function(*args)
     except Exception as error:
@@ -267,7 +266,7 @@ def _flat(nested: Any) -> Iterator[torch.Tensor]:
 
 
 def _refilled(nested: Any, tensors: Iterator[torch.Tensor]) -> Any:
-    """``tensors``, nested as ``nested`` is."""
+    """Return ``tensors``, nested as ``nested`` is."""
     if isinstance(nested, torch.Tensor):
         return next(tensors)
     return [_refilled(item, tensors) for item in nested]
@@ -278,12 +277,12 @@ def _reduce_name(boxed: Any) -> str:
 
 
 def _watch_batches() -> None:
-    """NCCL launches what is called between these two as one, and only the end has a Work that can be waited for."""
+    """Watch batches: NCCL launches the calls between these two methods as one, and only the end returns a Work."""
     start, end = ProcessGroup._start_coalescing, ProcessGroup._end_coalescing
 
     @uncompiled
     def started(group: ProcessGroup, device: torch.device) -> None:
-        start(group, device)  # raises for a backend that has no such thing
+        start(group, device)  # raises for a backend that has no batches
         for observer in _observers:
             observer.start_batch(group)
 

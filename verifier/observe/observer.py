@@ -3,10 +3,10 @@
 ``verifier.observe.kernels`` routes every ``c10d::`` operator through ``Observer.issue``, which records the call, starts
 it on the backend and returns a ``Work`` of ours (``verifier.observe.works``).
 
-Special here is the **poison**: the real collective runs on a shadow copy, and the caller's tensor holds NaN until
-the caller waits. A legal asynchronous transport may do that; a strategy that reads early now shows it on every
-machine, every time, instead of on a slow day in production. A write to a tensor in flight, be it read or written by the
-transport, is noted.
+Special here is the **poison**: the real collective runs on a shadow copy, and the caller's tensor holds NaN until the
+caller waits. A legal asynchronous transport may do that. A strategy that reads too early then shows it on every
+machine, every time, and not only on a slow day in production. A write to a tensor in flight is noted, whether the
+transport reads or writes that tensor.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from verifier.observe.poison import POISON_FLOAT32, POISON_FLOAT64
 from verifier.observe.works import BatchWork, ObservedWork
 from verifier.recording import REDUCTIONS
 
-PATIENCE_S = 5.0  # with a transport that moves what the verifier wants to look at
+PATIENCE_S = 5.0  # how long to wait for a transport that moves a tensor that the verifier wants to read
 
 __all__ = ["POISON_FLOAT32", "POISON_FLOAT64", "Board", "Call", "Observer"]
 
 
 @dataclass
 class Call:
-    """One call of a ``c10d::`` operator. Ranks are the group's own numbering here, and global in the journal."""
+    """One call of a ``c10d::`` operator. Ranks are numbered as in the group here, and globally in the journal."""
 
     op: str
     group: ProcessGroup
     inputs: list[torch.Tensor]  # what the transport reads and must find unchanged until it is done
-    outputs: list[torch.Tensor]  # what it writes; those of in-place operators are here and not among the inputs
+    outputs: list[torch.Tensor]  # what it writes; tensors of in-place operators are here, and not among the inputs
     reduce_op: str | None = None
     root: int | None = None
     peer: int | None = None
     tag: int | None = None
-    results: list[torch.Tensor] | None = None  # what a future of it holds, where that is not the outputs
-    sends: list[int] | None = None  # elements for each member of the group, where they may differ
+    results: list[torch.Tensor] | None = None  # what its future holds, where that is not the outputs
+    sends: list[int] | None = None  # elements for each member of the group, where these may differ
     receives: list[int] | None = None
     brought: list[torch.Tensor] = field(init=False)  # what this rank brings, or gets where it brings nothing
 
@@ -59,7 +59,7 @@ class Call:
 
 
 class Observer:
-    """Records the collectives of this process in ``journal``. ``verifier.observe.kernels.install`` puts it in place.
+    """Records the collectives of this process in ``journal``; installed by ``verifier.observe.kernels.install``.
 
     The worker keeps ``phase``, ``step``, ``micro`` (which micro-batch) and ``in_no_sync`` up to date.
     """
@@ -73,11 +73,11 @@ class Observer:
         self.in_no_sync = False
         self.num_calls = 0
         self.num_bytes = 0
-        self.num_carried = 0  # bytes, of what a call reads or of what it writes, whichever is more
-        self.num_reduced = Counter[tuple[int, str]]()  # numbers that this rank brought to reductions, by step and phase
+        self.num_carried = 0  # bytes that calls read or write, whichever is more
+        self.num_reduced = Counter[tuple[int, str]]()  # elements this rank brought to reductions, by step and phase
         self.overhead_s = 0.0
-        self._lock = threading.Lock()  # collectives may be issued from several threads; nobody blocks while holding it
-        self._alive: list[ObservedWork] = []  # C++ keeps the C++ half of a Work; Python must keep ours
+        self._lock = threading.Lock()  # several threads may issue collectives; no thread blocks while it holds this
+        self._alive: list[ObservedWork] = []  # C++ keeps the C++ half of a Work alive; Python must keep ours
         self._batches: dict[str, list[ObservedWork]] = {}  # by group, between _start_coalescing and _end_coalescing
         self._batch_works: list[BatchWork] = []
         self._board = Board(board)
@@ -113,7 +113,7 @@ class Observer:
         return work
 
     def issue_blocking(self, call: Call, start: Callable[[], None]) -> None:
-        """The same for an operator that returns no Work: it is done when it returns."""
+        """Record and run an operator that returns no Work: it is done when it returns."""
         with _our_part(call):
             seq = self._record(call)
         began, how = time.monotonic(), "refused"
@@ -127,14 +127,14 @@ class Observer:
             )
 
     def on_their_way(self) -> bool:
-        """Is something being moved, by other than a reduction, that nobody has waited for yet?"""
+        """Return whether a collective other than a reduction is in flight that nobody has waited for yet."""
         with self._lock:
             return any(work.moves and not work.has_landed for work in self._alive)
 
     def arrived(self, tensor: torch.Tensor) -> torch.Tensor:
-        """``tensor``, or what it will hold when all that is being moved into it has landed.
+        """Return ``tensor``, or what it will hold once every non-reducing collective that writes to it has landed.
 
-        For looking only: to the strategy it stays in flight, and it has to wait all the same.
+        For reading only: the tensor stays in flight for the strategy, which still has to wait.
         """
         with self._lock:
             moving = [work for work in self._alive if work.moves and not work.has_landed]
@@ -146,7 +146,7 @@ class Observer:
             return tensor.detach().clone()
 
     def synchronised(self) -> None:
-        """The device has been waited for: what the transport has done is there."""
+        """Land what the transport has done: the whole device has been waited for."""
         with self._lock:
             works = [work for work in self._alive if not work.has_landed]
         for work in works:
@@ -176,7 +176,7 @@ class Observer:
             self._board.show("after " + label)
 
     def members(self, group: ProcessGroup) -> list[int]:
-        """The global ranks of ``group``, in its own order."""
+        """Return the global ranks of ``group``, in its own order."""
         found = distributed_c10d._world.pg_group_ranks.get(group)
         return list(range(group.size())) if found is None else list(found)  # None: it is being made right now
 
@@ -227,7 +227,7 @@ class Observer:
 
     def _keep(self, work: ObservedWork, group: ProcessGroup) -> None:
         with self._lock:
-            if len(self._alive) >= 32:  # each holds on to the tensors that it worked on
+            if len(self._alive) >= 32:  # each keeps its tensors alive
                 self._alive = [w for w in self._alive[:-8] if not w.has_landed] + self._alive[-8:]
             self._alive.append(work)
             if group.group_name in self._batches:
@@ -238,7 +238,7 @@ class Observer:
 
 
 class Board:
-    """What this rank is doing right now, in memory that outlives it: read by the launcher when a rank hangs."""
+    """What this rank is doing right now, in memory that outlives it; the launcher reads it when a rank hangs."""
 
     SIZE = 256
 
@@ -253,7 +253,7 @@ class Board:
 
 @contextmanager
 def _our_part(call: Call) -> Iterator[None]:
-    """Tell our own mistakes from the transport's errors, which are the strategy's to explain."""
+    """Turn an error of ours into OurFault: errors of the transport are the strategy's to explain."""
     try:
         yield
     except Exception as error:
@@ -265,12 +265,12 @@ def _num_bytes(tensors: Sequence[torch.Tensor]) -> int:
 
 
 def _globally(members: Sequence[int], rank: int | None) -> int | None:
-    """The group's ``rank`` as a global one. A rank that the group does not have is left to the backend to refuse."""
+    """Return the group's ``rank`` as a global one. A rank outside the group is left to the backend to refuse."""
     return members[rank] if rank is not None and 0 <= rank < len(members) else rank
 
 
 def _as_numbers(tensors: Sequence[torch.Tensor]) -> bool:
-    """Can a reader with numpy alone make one array of ``tensors``?"""
+    """Return whether a reader that has only numpy can make one array of ``tensors``."""
     dtypes = {t.dtype for t in tensors}
     return (
         len(dtypes) == 1

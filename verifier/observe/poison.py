@@ -1,10 +1,10 @@
-"""What a tensor in flight holds, and how it is found that somebody wrote to it.
+"""What a tensor in flight holds, and how a write to it is detected.
 
-Special here: the poison is a *signalling* NaN. A copy carries it on as it is, and arithmetic makes it quiet: even
-``mul_(0.5)`` leaves a trace. An output is known to be untouched because it still holds the poison, byte by byte, and an
-input because its digest is what it was. Version counters would not do: ``.data``, numpy and raw views pass them by, and
-all views of one buffer share one, so that two collectives on two halves of a buffer would accuse each other. Our own
-writes go through ``.data``: torch's transports do not count as in-place writes for autograd, so neither must we.
+Special here: the poison is a *signalling* NaN. A copy keeps it as it is, and arithmetic makes it quiet: even
+``mul_(0.5)`` leaves a trace. An output is untouched if it still holds the poison, byte by byte, and an input if its
+digest has not changed. Version counters would not do: ``.data``, numpy and raw views bypass them, and all views of one
+buffer share one, so that two collectives on two halves of a buffer would accuse each other. Our own writes go through
+``.data``: torch's transports do not count as in-place writes for autograd, so neither must we.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import xxhash
 
 from verifier.raw import bytes_of
 
-# NaNs whose payload says "poison", as arithmetic leaves them: a NaN of ours is told from a NaN of theirs.
+# NaNs whose payload says "poison", as arithmetic leaves them: these tell our NaN from a strategy's own NaN.
 POISON_FLOAT32 = 0x7FC0DEAD
 POISON_FLOAT64 = 0x7FF80000DEADDEAD
 
-# How the bits of each dtype are written and read, and the pattern: a NaN without its quiet bit, or for integers the
-# largest number.
+# How the bits of each dtype are written and read, and the pattern: a NaN without its quiet bit, or the largest integer.
 # Not here: bool (any pattern is a legal value or undefined behaviour), complex (see ``_bits``), quantized.
 _PATTERNS: dict[torch.dtype, tuple[torch.dtype, int]] = {
     torch.float32: (torch.int32, POISON_FLOAT32 & ~(1 << 22)),
@@ -45,7 +44,7 @@ PIECES, PIECE = 16, 1 << 16
 
 
 def spoil(tensor: torch.Tensor) -> bool:
-    """Fill a tensor in flight with what nobody can mistake for a result. False: its dtype has no such thing."""
+    """Fill a tensor in flight with a pattern that is no plausible result. Return False if its dtype has none."""
     found = _bits(tensor)
     if found is None:
         return False
@@ -55,13 +54,13 @@ def spoil(tensor: torch.Tensor) -> bool:
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Do two tensors of one dtype hold the same, byte by byte? A NaN equals itself here."""
+    """Return whether two tensors of one dtype hold the same, byte by byte. A NaN equals itself here."""
     found = [bits[0] for tensor in (one, other) if (bits := _bits(tensor)) is not None]
     return torch.equal(*(found if len(found) == 2 else (one, other)))
 
 
 def is_spoilt(tensor: torch.Tensor) -> bool:
-    """Does ``tensor`` hold what ``spoil`` put there, everywhere?"""
+    """Return whether ``tensor`` holds, everywhere, what ``spoil`` put there."""
     found = _bits(tensor)
     if found is None or tensor.numel() == 0:
         return True
@@ -81,10 +80,10 @@ def _bits(tensor: torch.Tensor) -> tuple[torch.Tensor, int] | None:
 
 
 def digest(tensor: torch.Tensor) -> int | None:
-    """xxh3 of the bytes of an input, sampled where it is large. None: not looked at (on an accelerator, or strided)."""
+    """Return xxh3 of an input's bytes, sampled where it is large. None: not read (on an accelerator, or strided)."""
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or not tensor.is_contiguous():
         return None
-    if tensor.is_conj() or tensor.is_neg():  # what is in memory is not what they hold
+    if tensor.is_conj() or tensor.is_neg():  # memory does not hold the tensor's values
         return None
     plain = tensor.detach()
     data = bytes_of(torch.view_as_real(plain) if plain.is_complex() else plain)
@@ -98,7 +97,7 @@ def digest(tensor: torch.Tensor) -> int | None:
 
 
 def overlaps(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
-    """Does ``tensor`` share memory with one of ``others``, as far as the ends of their memory tell?"""
+    """Return whether ``tensor`` and one of ``others`` span overlapping memory, from first to last element."""
     low, high = _extent(tensor)
     return any(low < other_high and other_low < high for other_low, other_high in map(_extent, others))
 

@@ -1,6 +1,7 @@
-"""A device that is waited for as a whole: on a GPU, ``torch.cuda.synchronize()`` is a way to wait for every collective.
+"""Waiting for a whole device: on a GPU, ``torch.cuda.synchronize()`` is a way to wait for every collective.
 
-Special here: it tells nobody which. So all that the transport has done by then has landed, as if each had been asked.
+Special here: it does not say for which. So everything that the transport has done by then has landed, as if the caller
+had asked for each.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _patched: list[Any] = []  # once in a process
 
 
 def watch(observers: Sequence[Observer]) -> None:
-    """Tell ``observers`` whenever the GPU has been waited for, from here on. Nothing where CUDA was not started."""
+    """Tell ``observers`` from here on whenever the GPU has been waited for. Nothing is done if CUDA was not started."""
     if _patched or not torch.cuda.is_initialized():
         return
     homes: tuple[Any, ...] = (torch.cuda, torch.accelerator)

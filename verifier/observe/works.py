@@ -1,7 +1,7 @@
-"""A collective in flight, and how it comes down: what a caller gets in place of the transport's own ``Work``.
+"""A collective in flight, and how it lands: what a caller gets in place of the transport's own ``Work``.
 
-Special here: a collective *lands* when its caller learns that it is done, by waiting, by polling or through a future,
-and only then does the caller's tensor hold the result. Landing happens once, whichever thread comes first. Nobody
+Special here: a collective *lands* when its caller learns that it is done, by waiting, by polling or through a future.
+Only then does the caller's tensor hold the result. Landing happens once, by whichever thread comes first. No thread
 sleeps with the lock held, and the transport's thread never sleeps at all.
 """
 
@@ -22,7 +22,7 @@ from verifier.uncompiled import uncompiled
 
 
 class Watcher(Protocol):
-    """What a work tells of itself: the observer."""
+    """What a work reports to: the observer."""
 
     def landed(self, seq: int, *, spent_s: float, **how: Any) -> None: ...
     def waiting_for(self, label: str) -> AbstractContextManager[None]: ...
@@ -40,7 +40,7 @@ class ObservedWork(Work):
         self._not_before = time.monotonic() + hold_s if hold_s else 0.0
         self._lock = threading.Lock()
         self._future: torch.futures.Future | None = None
-        self.has_landed = self.moves = False  # moves: by other than a reduction
+        self.has_landed = self.moves = False  # moves: by an operation that is not a reduction
         self._how = ""
 
     @uncompiled
@@ -57,7 +57,7 @@ class ObservedWork(Work):
 
     @uncompiled
     def is_completed(self) -> bool:
-        """Polling is a legal way to learn that the result is there, so it lands the result, too."""
+        """Return whether it is done. Polling is a legal way to learn that the result is there, so it lands, too."""
         if not (self.has_landed or self._transported()) or (self._held_s() > 0 and not self.has_landed):
             return False
         self.land("polled")
@@ -96,7 +96,7 @@ class ObservedWork(Work):
 
     @uncompiled
     def get_future(self) -> torch.futures.Future:
-        """What torch's C++ reducer waits for. Lands when the transport is done, on the transport's thread."""
+        """Return what torch's C++ reducer waits for. Lands when the transport is done, on the transport's thread."""
         if self._future is None:
             inner = self._inner.get_future()
 
@@ -116,8 +116,8 @@ class ObservedWork(Work):
 
     @contextmanager
     def showing(self, tensor: torch.Tensor, patience_s: float) -> Iterator[None]:
-        """While inside, ``tensor`` is as it will be once this has landed: if this writes to it, and the transport is
-        done in time.
+        """While inside, ``tensor`` holds what it will hold once this has landed, if this collective writes to it and
+        the transport is done within ``patience_s``.
         """
         writes, until = self._cargo.writes_to(tensor), time.monotonic() + patience_s
         while writes and not self._transported() and time.monotonic() < until:
@@ -131,7 +131,7 @@ class ObservedWork(Work):
         return self._inner is None or bool(self._inner.is_completed())
 
     def land(self, how: str, wait_began: float | None = None) -> None:
-        """The caller may see the result from here on. Only the first call does anything."""
+        """Show the caller the result from here on. Only the first call does anything."""
         began = time.perf_counter()
         with self._lock:
             if self.has_landed:
@@ -154,7 +154,7 @@ class ObservedWork(Work):
             return True
         began = time.monotonic()
         with self._watcher.waiting_for(self._label):
-            try:  # also where it has landed by polling or a future: who waits is told of errors
+            try:  # also if polling or a future has landed it: a caller that waits is told of errors
                 done = block()
             except BaseException:
                 self._failed()
@@ -165,7 +165,7 @@ class ObservedWork(Work):
         return done is None or bool(done)
 
     def _failed(self) -> None:
-        """The transport gave up (or only the caller's patience): then the caller gets what the transport has left."""
+        """After an error, or only a timeout of the caller's: if the transport is done, land what it has left."""
         if self._inner.is_completed():
             self.land("failed")
 
@@ -173,19 +173,19 @@ class ObservedWork(Work):
         return self._not_before - time.monotonic() if self._not_before else 0.0
 
     def _source(self) -> int | None:
-        """Who sent, in the group's numbering, where the caller did not say from whom it receives."""
+        """Return the sender, in the group's numbering, where the caller did not say from whom it receives."""
         if not self._from_anyone:
             return None
         try:
             return int(self._inner._source_rank())
-        except RuntimeError:  # a transport that cannot tell
+        except RuntimeError:  # a transport that does not know
             return None
 
 
 def _later(
     inner: torch.futures.Future, landed: Callable[[torch.futures.Future], Any], held_s: Callable[[], float]
 ) -> torch.futures.Future:
-    """A future that fires late, from a thread of its own: the transport's thread must go on."""
+    """Return a future that fires late, from a thread of its own: the transport's thread must go on."""
     late: torch.futures.Future = torch.futures.Future()
 
     def finish(finished: torch.futures.Future) -> None:
@@ -204,7 +204,7 @@ def _later(
 
 
 class BatchWork(Work):
-    """What ends a batch (``_end_coalescing`` of NCCL): one work of the transport for several collectives of ours."""
+    """The end of a batch (``_end_coalescing`` of NCCL): one work of the transport for several collectives of ours."""
 
     def __init__(self, inner: Any, works: Sequence[ObservedWork]) -> None:
         super().__init__()

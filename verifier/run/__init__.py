@@ -1,5 +1,5 @@
-"""What happens inside a rank, and in the single process: follows the scenario, step by step, and judges nothing.
+"""What happens inside a rank, and in the single process: the scenario is followed step by step, and nothing is judged.
 
-Special here: the code of a strategy is called from here alone, and its errors are kept apart from ours. ``acts.py`` is
-the way in, ``verifier/worker.py`` the loop.
+Special here: only this package calls a strategy's code, and it keeps the strategy's errors apart from ours. ``acts.py``
+is the entry point, ``verifier/worker.py`` the loop.
 """

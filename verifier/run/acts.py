@@ -1,9 +1,9 @@
-"""Several scenarios in the same processes, one after the other: acts on one stage.
+"""Several scenarios one after the other in the same processes, like acts on one stage.
 
-Special here: forking, meeting and leaving take longer than a small scenario, so ``quick`` pays for them once. What that
-gives up is kept small. Acts after the first begin in processes that a strategy has been in, so whatever it left there
-that can be seen (another process group, another default dtype, a hook on every module, a thread) ends the performance;
-and such an act only ever counts as *nothing found*: where it finds something, processes of its own decide (``engine``).
+Special here: forking, meeting and leaving take longer than a small scenario, so ``quick`` pays for them once. The price
+is kept small. Acts after the first begin in processes that have already run a strategy. So the performance ends when
+anything visible was left there (another process group or default dtype, a hook on every module, a thread). A finding of
+a later act does not count: the scenario is then run again in processes of its own, and these decide (``engine``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def play(scenarios: Sequence[Scenario], rank: int, store: dist.Store, folders: S
 
 
 def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path, *, joined: bool = False) -> bool:
-    """Run ``scenario`` as rank ``rank``; write ``folder``. ``joined``: in the process group that there is already.
+    """Run ``scenario`` as rank ``rank`` and write ``folder``. ``joined``: the process group exists already.
 
     Returns whether all ranks completed, as far as is known here. Raises nothing that the strategy caused.
     """
@@ -84,8 +84,8 @@ def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path, *, 
 
 
 def _join(scenario: Scenario, rank: int, store: dist.Store, folder: Path) -> None:
-    """Connect to all others, and begin when all are connected: a rank whose strategy raises at once, or ends its
-    process, would otherwise be gone while another still connects to it, and that would look like a failure of ours.
+    """Connect to all other ranks, and begin when all are connected. Without that, a rank whose strategy raises or exits
+    at once would be gone while another still connects to it, and that would look like a failure of ours.
     """
     if scenario.imported_first:
         import_first(scenario.strategy, folder)
@@ -97,8 +97,8 @@ def _join(scenario: Scenario, rank: int, store: dist.Store, folder: Path) -> Non
 
 
 def leave_together(store: dist.Store, world_size: int) -> bool:
-    """Stay until all ranks have completed, or for a moment: one that leaves closes its connections, and a collective
-    that a peer still has under way (it was not waited for, say) would then end in another way than it began.
+    """Stay until all ranks have completed, or for ``LINGER_S``; return whether they have. A rank that leaves closes its
+    connections, and would break a collective that a peer still has under way (one that was not waited for, say).
     """
     if store.add("lockstep/completed", 1) == world_size:
         store.set("lockstep/all_completed", "1")
@@ -110,10 +110,10 @@ def leave_together(store: dist.Store, world_size: int) -> bool:
 
 
 def stay_until_all_have_raised(store: dist.Store, world_size: int) -> None:
-    """Stay a moment, until all ranks have raised: who leaves takes its connections along, and a peer that was about to
-    refuse the same thing, but still connects a group, would be seen to fail at that.
+    """Stay until all ranks have raised, or for ``RAISED_LINGER_S``. A rank that leaves closes its connections; a peer
+    that is about to raise the same refusal, but still connects a group, would then fail with a connection error.
 
-    In a thread of its own: another one of the strategy's may hold the store.
+    This runs in its own thread, because another thread of the strategy's may hold the store.
     """
 
     def stay() -> None:
@@ -128,7 +128,7 @@ def stay_until_all_have_raised(store: dist.Store, world_size: int) -> None:
 
 
 def play_references(scenarios: Sequence[Scenario], folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Be the reference of each scenario; return the seals of what each has written."""
+    """Run the reference of each scenario; return the seals of what each has written."""
     return [run_reference(scenario, folder) for scenario, folder in zip(scenarios, folders, strict=True)]
 
 
@@ -138,14 +138,14 @@ def _reseed(seed: int) -> None:
 
 
 def _process_wide() -> list[Any] | None:
-    """``process_wide``; None where it cannot be had: a strategy may have replaced anything, or removed the folder."""
+    """Return ``process_wide()``, or None where it fails: a strategy may replace anything, or remove the folder."""
     with suppress(Exception):
         return process_wide()
     return None
 
 
 def process_wide() -> list[Any]:
-    """What a strategy can set for a whole process, as far as that can be looked at cheaply."""
+    """Return what a strategy can set for a whole process, as far as that is cheap to read."""
     settings = (
         torch.get_default_dtype(),
         torch.get_num_threads(),

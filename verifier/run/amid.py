@@ -1,6 +1,6 @@
-"""What a loop does between two micro-batches of one step: it validates, or saves, as it may do at any time.
+"""What a loop may do between two micro-batches of one step: validate, or save a checkpoint.
 
-Special here: what has been accumulated so far must be there after it, and nothing else is judged.
+Special here: only one thing is judged, that the gradients accumulated so far are still there afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def amid(subject: Subject, step: int, micro: int) -> None:
-    """What the scenario has after the ``micro``-th backward of ``step``."""
+    """Do what the scenario has after the ``micro``-th backward of ``step``."""
     if subject.scenario.evaluate_amid and micro == 0:
         evaluate(subject, step)
     if subject.scenario.save_amid and micro == 1:

@@ -1,4 +1,4 @@
-"""Which samples a rank takes: its own slice of the large batch, or, alone, everybody's; some steps take them whole."""
+"""Which samples a rank takes: its slice of the large batch or, alone, everybody's. Some steps take one whole batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verifier.workload import Workload
 
 
 def micro_batch(workload: Workload, scenario: Scenario, step: int, micro: int, rank: int) -> tuple[torch.Tensor, ...]:
-    """Inputs, and targets last, of ``rank``'s ``micro``-th backward of ``step``."""
+    """Return the inputs of ``rank``'s ``micro``-th backward of ``step``, and the targets last."""
     if step not in scenario.whole_steps:
         return _own(workload, scenario, step, micro, rank)
     each = [_own(workload, scenario, step, one, rank) for one in range(scenario.num_micro_batches)]
@@ -29,11 +29,11 @@ def _own(workload: Workload, scenario: Scenario, step: int, micro: int, rank: in
 def asking_for_gradients(
     scenario: Scenario, inputs: Sequence[torch.Tensor], journal: Journal
 ) -> Sequence[torch.Tensor]:
-    """``inputs``; where the scenario says so the first of them asks for its gradient, as what an encoder before the
-    model has made does. That it comes is noted.
+    """Return ``inputs``; where the scenario says so, the first of them requires a gradient, as the output of an encoder
+    in front of the model does. When that gradient arrives, it is noted.
     """
     if not scenario.input_gradients:
         return inputs
     made_from = inputs[0].clone().requires_grad_()
     made_from.register_hook(lambda gradient: journal.note(INPUT_GRADIENT, True))
-    return [made_from * 1, *inputs[1:]]  # no leaf: it may be written to
+    return [made_from * 1, *inputs[1:]]  # not a leaf, so it may be written to in place

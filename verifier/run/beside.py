@@ -1,8 +1,8 @@
-"""A second model of the same process, under the same strategy, that is trained in turns with the one that is judged.
+"""A second model in the same process, under the same strategy, trained in turns with the one that is judged.
 
-As in adversarial training, distillation with a student and a trained teacher, or an actor and a critic. Special here:
-nothing of it is recorded. It is there for what strategies keep outside of their instances: a registry by parameter
-names, a list that belongs to the class, a flag that says that hooks are in place.
+Examples are adversarial training, distillation with a student and a trained teacher, and an actor with its critic.
+Special here: nothing of the second model is recorded. It exposes state that strategies keep outside their instances: a
+registry by parameter names, a list on the class, a flag that says that hooks are in place.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def beside_another(subject: Subject, strategy: LoadedStrategy) -> Iterator[Another]:
-    """The other model of ``subject``'s process, where the scenario has one: wrapped before what is done inside, where
-    the model that is judged is wrapped, or after it.
+    """Wrap the second model of ``subject``'s process, where the scenario has one, before or after the ``with`` body.
+    The body wraps the model that is judged.
     """
     another, when = Another(subject, strategy), subject.scenario.beside
     if when == "before":
@@ -41,7 +41,7 @@ def beside_another(subject: Subject, strategy: LoadedStrategy) -> Iterator[Anoth
 
 
 class Another:
-    """Nothing, until it is wrapped."""
+    """The second model; until ``wrap()`` there is none, and ``step()`` does nothing."""
 
     def __init__(self, subject: Subject, strategy: LoadedStrategy) -> None:
         self._subject, self._strategy = subject, strategy
@@ -65,7 +65,7 @@ class Another:
             raise StrategyError.of("while the optimizer of a second model was made", error) from error
 
     def step(self, step: int) -> None:
-        """One step of it, if there is one, before the ``step`` of the model that is judged."""
+        """Take one step of the second model, if there is one, before the judged model's ``step``."""
         driver, subject = self._driver, self._subject
         if driver is None:
             return

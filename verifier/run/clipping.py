@@ -1,8 +1,8 @@
-"""Whether a loop can clip what the strategy steps by, as ``clipping`` does between the backward and the step.
+"""Whether a loop can clip the gradients that the strategy steps by, between the backward and the step.
 
-Special here: a style may say so beforehand (``Driver.can_clip``). Of an optimizer, or a hook on it, it is only seen in
-the first ``step()`` that it reduces there what has been clipped before, each rank by its own norm: gradients are others
-then, or as many numbers are reduced as are trained, into a shard of its own perhaps.
+Special here: a style may say so beforehand (``Driver.can_clip``). An optimizer, or a hook on it, shows only in the
+first ``step()`` that it reduces gradients there, which each rank had clipped by its own norm. The signs are: gradients
+change in ``step()``, or as many elements are reduced there as are trained (perhaps into a shard of its own).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TORCHS = "there is no clip_grad_norm_() of its own that takes a norm_type"
 
 
 def why_not(subject: Subject) -> str | None:
-    """Why a loop cannot clip here as the scenario has it; None: it can, or need not."""
+    """Return why a loop cannot clip here as the scenario has it. None: it can, or the scenario does not clip."""
     if subject.scenario.clip_norm is None:
         return None
     if subject.scenario.largest_norm and not subject.driver.clips_by_other_norms:
@@ -31,7 +31,7 @@ def why_not(subject: Subject) -> str | None:
 
 
 def clip(subject: Subject, step: int, max_norm: float) -> None:
-    """Clip, and write down the norm that is returned, if it is one number: loops log it, and leave out steps by it."""
+    """Clip, and write down the returned norm if it is one number. Loops log it, and skip steps by it."""
     other = {"norm_type": subject.scenario.norm_type} if subject.scenario.largest_norm else {}
     returned = subject.driver.clip([p for _, p in subject.parameters], max_norm, **other)
     if isinstance(returned, float) or (type(returned) is torch.Tensor and returned.numel() == 1):
@@ -40,9 +40,9 @@ def clip(subject: Subject, step: int, max_norm: float) -> None:
 
 
 def was_too_early(subject: Subject) -> bool:
-    """After the first step: did an optimizer of the strategy's own reduce what this loop had clipped, on any rank?
+    """Return whether the strategy's optimizer, in the first step, reduced on any rank what the loop had clipped.
 
-    Asked of all: where one rank serves the others, it alone is seen to put sums in gradients' place.
+    All ranks are asked: where one rank serves the others, only that rank puts sums in the gradients' place.
     """
     if subject.scenario.clip_norm is None:
         return False
@@ -54,5 +54,5 @@ def _reduced_in_step(subject: Subject) -> bool:
     if driver.own_clip is not None:
         return False
     trained, reduced = sum(parameter.numel() for _, parameter in subject.parameters), subject.observer.num_reduced
-    already = reduced[0, "backward"] + reduced[0, "before_step"] >= trained  # and the step hands out what is new
+    already = reduced[0, "backward"] + reduced[0, "before_step"] >= trained  # then step() only hands out new weights
     return ("gradient", 0) in subject.journal.replaced or (reduced[0, "step"] >= trained > 0 and not already)

@@ -1,6 +1,6 @@
-"""A batch that comes to nothing: ``zero_grad()`` follows its backward in place of a step, or an exception its forward.
+"""A batch without a step: ``zero_grad()`` follows its backward, or its forward or ``no_sync()`` ends in an exception.
 
-Special here: the single process does not take it, so whatever it leaves behind shows in what comes after.
+Special here: the single process does not take this batch, so whatever it leaves behind shows in the next steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_CONTEXT = "the strategy has no no_sync()"
 
 
 def try_in_vain(subject: Subject, step: int) -> bool:
-    """What the scenario has before ``step`` and comes to nothing. False, and noted: the strategy is not for that."""
+    """Run what the scenario drops before ``step``. Return False, and note why, if the strategy does not support it."""
     scenario = subject.scenario
     acts = (
         (scenario.raise_before, leave_no_sync_by_an_exception),
@@ -36,7 +36,7 @@ def try_in_vain(subject: Subject, step: int) -> bool:
 
 
 def drop_batch(subject: Subject, step: int) -> bool:
-    """Take ``step``'s samples once, for nothing. False, and noted: weights have moved meanwhile, on some rank."""
+    """Take ``step``'s samples once and drop them. Return False, and note it, if weights moved on any rank."""
     driver, scenario = subject.driver, subject.scenario
     subject.observer.step = step
     try:
@@ -52,7 +52,7 @@ def drop_batch(subject: Subject, step: int) -> bool:
         if any_rank_says(subject, f"moved/{step}", own=not rested):
             subject.journal.note("not_claimed", MOVED)
             return False
-        for _, parameter in subject.parameters:  # whoever throws a batch away has looked at its gradients
+        for _, parameter in subject.parameters:  # a loop that drops a batch has looked at its gradients
             if (gradient := driver.gradient(parameter)) is not None:
                 landed(gradient)
         driver.zero_grad(subject.optimizer, set_to_none=scenario.set_to_none)
@@ -62,9 +62,9 @@ def drop_batch(subject: Subject, step: int) -> bool:
 
 
 def drop_micro_batch(subject: Subject, step: int) -> bool:
-    """The same before a last micro-batch comes: what a wrapper keeps until it synchronises is thrown away as well.
+    """Drop a micro-batch under ``no_sync()``: what a wrapper keeps until it synchronises must go, too.
 
-    False, and noted: it has no way not to synchronise.
+    Returns False, and notes it, if the strategy has no ``no_sync()``.
     """
     driver, scenario = subject.driver, subject.scenario
     if not driver.has_no_sync:
@@ -85,7 +85,7 @@ def drop_micro_batch(subject: Subject, step: int) -> bool:
 
 
 def leave_no_sync_by_an_exception(subject: Subject, step: int) -> bool:
-    """As a batch that does not fit in memory does, in a loop that catches it and goes on. False: no context."""
+    """Leave ``no_sync()`` by an exception, as when a batch did not fit in memory. False: there is no ``no_sync()``."""
     if not subject.driver.has_no_sync:
         subject.journal.note("not_claimed", NO_CONTEXT)
         return False
@@ -100,7 +100,7 @@ def leave_no_sync_by_an_exception(subject: Subject, step: int) -> bool:
 
 
 def break_forward(subject: Subject, step: int) -> bool:
-    """A forward that ends in an exception half-way in the model, on every rank, after which the loop goes on."""
+    """Run a forward that raises half-way in the model, on every rank; the loop goes on afterwards."""
     *inputs, _ = subject.workload.micro_batch(step, 0, subject.rank)
     subject.observer.step = step
     subject.phase("forward", 0)
@@ -124,11 +124,11 @@ def _stop(module: nn.Module, inputs: Any, output: Any) -> None:
 
 
 def _came_of_it(error: BaseException | None) -> bool:
-    """Is ``error`` the one that was raised on purpose, or one that a strategy made of it?"""
+    """Return whether ``error`` is the one raised on purpose, or one that a strategy raised because of it."""
     while error is not None and not isinstance(error, DeliberateError):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 class DeliberateError(Exception):
-    """Raised by this file, inside ``no_sync()`` or in a forward, to see what it leaves behind."""
+    """Raised by this file, inside ``no_sync()`` or in a forward, to see what such an exception leaves behind."""

@@ -1,7 +1,7 @@
-"""The first time that the bare model begins a forward: what is true at that moment, and whose inputs have come to it.
+"""The first time that the bare model begins a forward: the state at that moment, and whose inputs have reached it.
 
-Special here: it is a hook of torch's on every module, because wrappers copy models and call what they like. What the
-loop gave is kept aside before, because a strategy may write into it.
+Special here: torch's global hook on all modules is used, because wrappers copy models and call what they like. The
+loop's inputs are copied before, because a strategy may write into them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from verifier.scenario import Scenario
 from verifier.uncompiled import uncompiled
 from verifier.workload import Workload
 
-ROUNDINGS = 2.0**-7  # of bfloat16, relative to the largest: who casts inputs has given the model the same ones
+ROUNDINGS = 2.0**-7  # of bfloat16, relative to the largest element: casting the inputs does not make them other inputs
 
 
 class Replica(Protocol):
-    """What has to be known of a rank's subject."""
+    """The attributes of a rank's subject that are needed here."""
 
     workload: Workload
     scenario: Scenario
@@ -36,8 +36,8 @@ class Replica(Protocol):
 
 @contextmanager
 def entering(replica: Replica, given: Sequence[torch.Tensor], told: Callable[[], None]) -> Iterator[None]:
-    """While inside, at the first forward of a module of the bare model's class: ``told()`` is called, and if its inputs
-    are not those ``given``, it is noted whose they are. That none was called is noted as well.
+    """While inside, watch for the first forward of a module of the bare model's class. Then ``told()`` is called, and
+    if its inputs are not those ``given``, whose they are is noted. If no such module is called, that is noted as well.
     """
     kind, mine, waiting = type(replica.model), [tensor.detach().clone() for tensor in given], [told]
 
@@ -45,7 +45,7 @@ def entering(replica: Replica, given: Sequence[torch.Tensor], told: Callable[[],
     def begin(module: nn.Module, inputs: Any) -> None:
         if isinstance(module, kind) and waiting:
             waiting.pop()()
-            with suppress(Exception):  # tensors of whatever kind: what cannot be compared is told nothing of
+            with suppress(Exception):  # tensors may be of any kind: inputs that cannot be compared are not reported
                 if (others := whose(replica, mine, inputs)) is not None:
                     replica.journal.note(OTHER_INPUTS, others)
 
@@ -59,7 +59,7 @@ def entering(replica: Replica, given: Sequence[torch.Tensor], told: Callable[[],
 
 
 def whose(replica: Replica, mine: Sequence[torch.Tensor], entered: Any) -> str | None:
-    """Whose samples have ``entered`` in place of ``mine``, in words; None: they are mine, or no tensors."""
+    """Return, in words, whose samples ``entered`` has in place of ``mine``. None: they are mine, or not tensors."""
     if not isinstance(entered, tuple) or len(entered) != len(mine) or not entered:
         return None
     if not all(type(tensor) is torch.Tensor for tensor in entered) or _same(mine, entered):

@@ -1,7 +1,7 @@
-"""An evaluation between two steps, as a loop that validates does it: on a rank, and in the single process.
+"""An evaluation between two steps, as a validating loop has it: on a rank, and in the single process.
 
-Special here: what comes out is written down. A rank evaluates its own rows, so the single process evaluates every
-rank's, one after the other, with the weights that it has at that moment.
+Special here: the outputs are written down. A rank evaluates its own rows, so the single process evaluates the rows of
+every rank, one after the other, with the weights that it has at that moment.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from verifier.worker import Subject
 
 
-BEFORE_ALL = -1  # the step that an evaluation before the first one comes after
+BEFORE_ALL = -1  # the number of the evaluation before the first step
 
 
 def evaluate(subject: Subject, step: int) -> Any:
-    """A forward of the wrapped model in evaluation mode, without gradients; returns what it returned. Who disclaims
-    evaluations is asked for none.
+    """Run a forward of the wrapped model in evaluation mode, without gradients; return its output. A strategy that
+    disclaims evaluations is not asked for any.
     """
     if "evaluation" in subject.contract.disclaims:
         return None
@@ -48,13 +48,13 @@ def evaluate(subject: Subject, step: int) -> Any:
 
 
 def evaluate_before_all(subject: Subject) -> None:
-    """The evaluation before the first step, where the scenario has one."""
+    """Run the evaluation before the first step, where the scenario has one."""
     if BEFORE_ALL in subject.scenario.evaluate_after:
         evaluate(subject, BEFORE_ALL)
 
 
 def put_in_mode(model: nn.Module, scenario: Scenario) -> None:
-    """As a script does before it wraps: the whole in training mode or in the other, or norms alone in the other."""
+    """Put the model in training mode or in evaluation mode, or only its norms in the latter, as a script does."""
     model.train(not scenario.eval_mode)
     if scenario.norms_at_rest:
         _put_norms_to_rest(model)
@@ -67,9 +67,9 @@ def _put_norms_to_rest(model: nn.Module) -> None:
 
 
 def stay_in_evaluation_mode(wrapped: Any, model: nn.Module, scenario: Scenario) -> None:
-    """``eval()`` on what wraps a model that is in evaluation mode already, where the scenario trains it in that, and
-    where a loop could take it back by ``train()``: what has ``eval()`` alone may be for evaluations alone. Norms that
-    are to rest are put to rest again, in ``model`` as well: a script does so after each ``train()``.
+    """Call ``wrapped.eval()`` where the scenario trains in evaluation mode, if ``wrapped`` has a ``train()`` to take it
+    back with: an ``eval()`` alone may be for evaluations only. Norms that are to stay in evaluation mode are put in it
+    again, in ``model`` as well, as a script does after each ``train()``.
     """
     if scenario.norms_at_rest:
         for one in (model, wrapped):
@@ -80,7 +80,7 @@ def stay_in_evaluation_mode(wrapped: Any, model: nn.Module, scenario: Scenario) 
 
 
 def _needs_nothing(wrapped: Any, name: str) -> bool:
-    """Is there a method of this name that can be called without arguments?"""
+    """Return whether ``wrapped`` has a method of this name that can be called without arguments."""
     try:
         inspect.signature(getattr(wrapped, name)).bind()
     except (AttributeError, TypeError, ValueError):
@@ -90,8 +90,8 @@ def _needs_nothing(wrapped: Any, name: str) -> bool:
 
 @contextmanager
 def _evaluation_mode(wrapped: Any) -> Iterator[None]:
-    """``eval()``, and ``train()`` at the end. What is no module and has no such methods, or others of these names
-    (``train(loader)``), may hold any module: a loop would have to know it, and here it is met when its forward begins.
+    """Call ``eval()``, and ``train()`` at the end. A wrapper that is no module and has no such methods, or different
+    ones (``train(loader)``), may hold any module; each is then put in evaluation mode when its forward begins.
     """
     if _needs_nothing(wrapped, "eval") and _needs_nothing(wrapped, "train"):
         wrapped.eval()
@@ -115,7 +115,7 @@ def _evaluation_mode(wrapped: Any) -> Iterator[None]:
 
 
 def evaluate_alone(scenario: Scenario, workload: Workload, model: nn.Module, journal: Journal, step: int) -> None:
-    """The same of a bare model, on the rows of each rank."""
+    """Evaluate the bare model of the single process on the rows of each rank, and write the outputs down."""
     model.eval()
     with torch.no_grad():
         for rank in range(scenario.world_size):

@@ -1,9 +1,9 @@
-"""What an optimizer is made from: parameters, or groups of them with options of their own.
+"""What an optimizer is made from: parameters, or groups of them with their own options.
 
-Special here: the groups are those that most scripts make, weights with decay, and the rest without; and each learns at
-a rate of its own, and under SGD with a momentum of its own (many an AdamW knows no other betas). Who shards or flattens
-parameters may lose sight of whose is whose. No decay is asked for as well: AdamW's default is another in torch than
-elsewhere.
+Special here: the groups are those of most scripts, weights with decay and the rest without. The second group also has
+its own learning rate and, under SGD, its own momentum (many an AdamW has the same betas for all). A strategy that
+shards or flattens parameters may lose track of the groups. A decay of 0 is passed explicitly: AdamW's default in torch
+differs from that elsewhere.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from verifier.scenario import DECAY, SGD_MOMENTUM, SLOWER, Scenario
 
 OWN = "the optimizer is one of the strategy's own making, without groups: it was not asked for any"
 Named = tuple[str, nn.Parameter]
-BEYOND = frozenset({"betas", "eps"})  # what not every optimizer takes that a strategy may have of its own
+BEYOND = frozenset({"betas", "eps"})  # options that a strategy's own optimizer may not take
 
 
 def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> list[Any]:
-    """The parameters; or, where the scenario says so, two groups: biases are slower, and do not decay. Or groups that
-    are ``alike``, one of each half of the model.
+    """Return the parameters or, where the scenario says so, two groups: biases learn more slowly and do not decay. With
+    ``alike``, the groups have equal options and hold one half of the model each.
     """
     if not scenario.groups:
         return [parameter for _, parameter in named]
-    if scenario.alike:  # the rate is said of each, as most scripts do that have a schedule for each
+    if scenario.alike:  # each group names its rate, as in most scripts that schedule each
         halves = named[: len(named) // 2], named[len(named) // 2 :]
         return [{"params": [parameter for _, parameter in half], "lr": scenario.lr} for half in halves]
     shorter = {"momentum": SGD_MOMENTUM / 4} if scenario.optimizer == "sgd" else {}
@@ -47,10 +47,11 @@ def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> li
 def optimizer_of(
     driver: Driver, scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]], cls: type[Optimizer], options: Any
 ) -> Optimizer:
-    """The optimizer that ``driver`` makes for ``named``, and is told of: it may clip, or run the backward.
+    """Return the optimizer that ``driver`` makes for ``named``, and set ``driver.optimizer_made``: the driver may clip,
+    or run the backward.
 
-    Where the scenario says so, parameters come as ``model.parameters()`` does: to be gone through once.
-    Who says that this will not do, with a TypeError, gets a list; so does a stranger's ``Driver``, as is documented.
+    Where the scenario says so, parameters come as from ``model.parameters()``, an iterator that can be read only once.
+    A strategy that refuses an iterator with a TypeError gets a list; so does a stranger's ``Driver``, as is documented.
     """
     first, joining = apart(scenario, named)
     optimizer = _made(driver, scenario, grouped(scenario, first), cls, options)
@@ -69,14 +70,14 @@ def _made(driver: Driver, scenario: Scenario, asked: list[Any], cls: type[Optimi
 
 
 def apart(scenario: Scenario, named: Sequence[Named]) -> tuple[Sequence[Named], Sequence[Named]]:
-    """What an optimizer is made with, and what joins it once it is made: nothing, unless the scenario says so."""
+    """Return what an optimizer is made with, and what joins it later: nothing, unless the scenario says so."""
     middle = len(named) // 2 if scenario.joins else len(named)
     return named[:middle], named[middle:]
 
 
 def adds_groups(optimizer: Any) -> bool:
-    """Has ``optimizer`` an ``add_param_group()`` of its own? Who defines one claims it. One that is inherited, or
-    handed on to what is inside, knows of no shards or hooks, as Horovod's does not, and nobody has said that it does.
+    """Return whether ``optimizer`` defines, and so claims, its own ``add_param_group()``. One that is inherited, or
+    passed on to an inner optimizer, knows of no shards or hooks (as Horovod's), and nobody has claimed that it does.
     """
     own = getattr(type(optimizer), "add_param_group", Optimizer.add_param_group)
     return own is not Optimizer.add_param_group
@@ -90,7 +91,7 @@ def optimizer_with_less(
     options: dict[str, Any],
     journal: Journal,
 ) -> Optimizer:
-    """The same; where it does not take ``BEYOND``, and says so with a TypeError, without them, which is noted."""
+    """Return ``optimizer_of()``; one that refuses ``BEYOND`` with a TypeError is made without them, which is noted."""
     try:
         return optimizer_of(driver, scenario, named, cls, options)
     except TypeError as error:
@@ -104,19 +105,19 @@ def optimizer_with_less(
 
 
 def was_asked(optimizer: Any, cls: Any, named: Sequence[tuple[str, nn.Parameter]]) -> bool:
-    """Is ``optimizer`` just what the loop asked a stranger's maker for: ``cls``, and over parameters of the model's?
+    """Return whether ``optimizer`` is what the loop asked for: of class ``cls``, and over parameters of the model.
 
-    Then groups that it does not have were lost. Over other tensors (flat shards) they may have no place.
+    If so, groups that it does not have were lost. Over other tensors (flat shards), groups may have no place.
     """
-    if type(optimizer) is not cls:  # before anything is read from it: a stranger's may have no groups at all
+    if type(optimizer) is not cls:  # before anything is read from it: a stranger's optimizer may have no groups
         return False
     asked = {id(parameter) for _, parameter in named}
     return all(id(parameter) in asked for group in optimizer.param_groups for parameter in group["params"])
 
 
 def tell(journal: Journal, scenario: Scenario, driver: Driver, optimizer: Any, *, own: bool) -> None:
-    """Note that ``optimizer`` was not asked for groups, where it is the strategy's ``own`` and has none to show; or
-    that it cannot be asked for gradients of zeros, where these are another thing than None.
+    """Note that the strategy's ``own`` optimizer was not asked for groups because it has none to show, that no group
+    can join it, or that it cannot be asked for gradients of zeros where these differ from None.
     """
     if scenario.groups and own and len(getattr(optimizer, "param_groups", ())) < 2:
         journal.note("not_claimed", OWN)
@@ -127,6 +128,6 @@ def tell(journal: Journal, scenario: Scenario, driver: Driver, optimizer: Any, *
 
 
 def _leaves_zeros(driver: Driver, optimizer: Any) -> bool:
-    """Can gradients of zeros be asked for? A stranger's ``Driver`` that clears by itself is not known to leave them."""
+    """Return whether gradients of zeros can be had. A stranger's ``Driver`` that clears by itself may not leave any."""
     ours = type(driver).zero_grad.__module__.split(".")[0] == "ddp_core"
     return ours and takes(driver.own_zero_grad(optimizer), 0, set_to_none=False)

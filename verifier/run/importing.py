@@ -1,7 +1,7 @@
 """A strategy's module: from a file, a package, source that was sent along, or our own catalogue.
 
-Special here: once, a strategy is imported before there is a process group, as scripts do that have it at their top.
-What such an import found is what is loaded then, and why it could not be done is told.
+Special here: in one scenario a strategy is imported before there is a process group, as a script imports it at its top.
+The module of that import is the one that is loaded later. If the import fails, the reason is reported.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from verifier.request import Builtin, FromFile, Imported, Source, StrategyRef
 
 
 def import_first(ref: StrategyRef, folder: Path) -> None:
-    """Import the strategy before there is a process group, as a script does that has it at its top. Who then says no,
-    or makes a group, is imported once more when there is one, and is not asked (``not_claimed``).
+    """Import the strategy before there is a process group, as a script does at its top. A module that raises then, or
+    creates a group, is imported again once there is one, and the scenario is not run on it (``not_claimed``).
     """
     sys.argv = sys.argv[:1]
     try:
         with patch.object(dist, "init_process_group", _no_group):
             _imported.append(imported(ref, folder))
-    except BaseException as error:  # it may end the process, too
+    except BaseException as error:  # the module may even exit the process
         _not_first.append(f"it is to be imported where there is a process group: {error}")
 
 
 def _no_group(*args: Any, **options: Any) -> None:
-    """In the place of torch's: ranks would meet at a port that another run may have."""
+    """Stand in for torch's ``init_process_group``: ranks would meet at a port that another run may use."""
     raise RuntimeError("it calls init_process_group()")
 
 
-_imported: list[tuple[ModuleType, str]] = []  # by import_first(), for the one that is to be loaded
-_not_first: list[str] = []  # why it could not be
+_imported: list[tuple[ModuleType, str]] = []  # by import_first(), for the load that follows
+_not_first: list[str] = []  # why the first import failed
 
 
 def why_not_first() -> str | None:
-    """Why the strategy could not be imported before there was a process group; None: it was, or nobody asked."""
+    """Return why the strategy could not be imported before there was a process group. None: it was, or nobody asked."""
     return _not_first[0] if _not_first else None
 
 
 def imported(ref: StrategyRef, folder: Path) -> tuple[ModuleType, str]:
-    """The module of ``ref``, and the name in it; source that was sent along is written below ``folder``."""
+    """Return the module of ``ref``, and the name in it. Source that was sent along is written below ``folder``."""
     if _imported:
         return _imported.pop()
     if isinstance(ref, Builtin):

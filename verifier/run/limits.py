@@ -1,7 +1,7 @@
-"""Why a situation is not for what ``wrap`` has made, as is known once it is made.
+"""Why a situation is not run on what ``wrap`` has made, as far as that is known then.
 
-Special here: what torch itself gets wrong without an error is no mistake of whoever uses it, and is said all the same.
-A static graph's first all-reduce is started by what torch puts behind each tensor of the output that it finds.
+Special here: what torch itself gets wrong without an error is not a mistake of the strategy, but it is reported. With a
+static graph, DDP's first all-reduce is started by a node that torch puts behind each output tensor that it finds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SQUARES_OVERFLOW = (
 
 
 def why_not(subject: Subject) -> str | None:
-    """Why the scenario is not for this; None: it is."""
+    """Return why the scenario is not run on this strategy. None: it is."""
     if subject.scenario.dataclass_outputs and _is_static(subject.driver.wrapped):
         return STATIC_GRAPH
     if subject.scenario.drop_quiet_before is not None and _is_fully_sharded(subject.driver.wrapped):
@@ -49,16 +49,16 @@ def why_not(subject: Subject) -> str | None:
 
 
 def _is_static(wrapped: object) -> bool:
-    """Is torch's DDP with a static graph in ``wrapped``?"""
+    """Return whether ``wrapped`` contains torch's DDP with a static graph."""
     return any(isinstance(module, DistributedDataParallel) and module.static_graph for module in _modules(wrapped))
 
 
 def _is_fully_sharded(wrapped: object) -> bool:
-    """Has torch's ``fully_shard`` been at a module in ``wrapped``?"""
+    """Return whether torch's ``fully_shard`` was applied to a module in ``wrapped``."""
     return any(map(FullyShardDriver.fits, _modules(wrapped)))
 
 
 def _modules(wrapped: object) -> Iterator[nn.Module]:
-    """All modules in ``wrapped``, or among what a stranger's engine holds."""
+    """Yield all modules in ``wrapped``, or in the attributes of a stranger's engine."""
     held = [wrapped] if isinstance(wrapped, nn.Module) else list(getattr(wrapped, "__dict__", {}).values())
     return (module for one in held if isinstance(one, nn.Module) for module in one.modules())

@@ -1,4 +1,4 @@
-"""From a reference to a strategy: find its ``wrap``, and keep its own mistakes apart from ours.
+"""From a reference to a strategy: find its ``wrap``, and keep its mistakes apart from ours.
 
 Special here: whatever goes wrong while the strategy's code is loaded or called raises ``StrategyError`` with a
 traceback that starts in *their* file. Frames of the verifier are cut out.
@@ -62,7 +62,7 @@ class StrategyError(Exception):
     def __init__(self, when: str, detail: str, *, kind: str = "own") -> None:
         super().__init__(f"the strategy raised {when}")
         self.when, self.detail = when, detail
-        self.kind = kind  # "own": it said no, or broke; "transport": a peer was gone, or out of step; UNDRIVABLE
+        self.kind = kind  # "own": it refused, or broke; "transport": a peer was gone, or out of step; UNDRIVABLE
 
     @classmethod
     def of(cls, when: str, error: BaseException) -> StrategyError:
@@ -73,9 +73,9 @@ class StrategyError(Exception):
 
 
 def _theirs_behind(error: OurFault) -> BaseException:
-    """What failed in a function of theirs that they put in the place of one that we rely on.
+    """Return the error behind ``error`` that a function of theirs raised which replaces one that we rely on.
 
-    Raises ``error`` if it was nothing of that kind.
+    Raises ``error`` if there is none.
     """
     root: BaseException = error
     while root.__cause__ is not None:
@@ -88,8 +88,8 @@ def _theirs_behind(error: OurFault) -> BaseException:
 
 
 def _from_transport(error: BaseException) -> bool:
-    """Did the network say this? Then another rank is the story: it left, or is at another collective. That a transport
-    does not offer something is no word of another rank: "NCCL does not support all_reduce with sparse tensors".
+    """Return whether the transport raised ``error``. Then the cause is on another rank: it left, or is at another
+    collective. An operation that is not offered is no such case: "NCCL does not support all_reduce ...".
     """
     if type(error).__name__ in ("DistBackendError", "DistNetworkError"):
         return True
@@ -103,17 +103,17 @@ class LoadedStrategy:
     options: dict[str, Any]
     contract: Contract
     declared: bool = True  # False: nobody declared a contract, and this one holds what torch's DDP does
-    companions: dict[str, Callable[..., Any]] = field(default_factory=dict)  # called by the loop, by when
-    cap_argument: str | None = None  # by which a stranger's ``wrap`` takes a cap of its buckets, and need not
+    companions: dict[str, Callable[..., Any]] = field(default_factory=dict)  # functions that the loop calls, by when
+    cap_argument: str | None = None  # the optional argument by which a stranger's ``wrap`` takes a cap of its buckets
 
     def driven_by(self, driver: Driver) -> LoadedStrategy:
-        """With the claims of nobody's declaring cut down to what ``driver``'s style can do at all; with those of the
-        class that ``wrap`` has made one of, where nothing is declared beside it.
+        """Return this strategy with the contract that fits ``driver``. Without a declared one, claims are reduced to
+        what the driver's style can do; if ``wrap`` made an instance of a class that declares one, that is used.
         """
         held = next((claims for claims in _by_the_target(driver.wrapped) if isinstance(claims, Contract)), None)
         if held is not None and not self.declared:
             return replace(self, contract=held, declared=True).driven_by(driver)
-        if self.declared and not driver.wraps_forward:  # what it cannot do, it cannot have meant
+        if self.declared and not driver.wraps_forward:  # it cannot claim what its style cannot do
             starts = self.contract.broadcasts_at_start and driver.could_broadcast
             return replace(self, contract=replace(self.contract, sync_buffers=False, broadcasts_at_start=starts))
         if self.declared:
@@ -123,7 +123,7 @@ class LoadedStrategy:
         return replace(self, contract=could)
 
     def not_claimed(self, scenario: Scenario) -> str | None:
-        """Why ``scenario`` is not for this strategy: it says that it does not do this, or does not say that it does."""
+        """Return why ``scenario`` is not for this strategy: it disclaims what is needed, or does not claim it."""
         for claim in scenario.needs:
             if claim in self.contract.disclaims:
                 return DISCLAIMED + claim
@@ -139,18 +139,18 @@ class LoadedStrategy:
         return None
 
     def have_small_buckets(self, cap_mb: float | None) -> None:
-        """Buckets of ``cap_mb``, where ``wrap`` takes a cap and the request has none. None: as it has them."""
+        """Set a cap of ``cap_mb`` if ``wrap`` takes one and the request has none. None: the strategy's default."""
         if cap_mb is not None and self.cap_argument is not None:
             self.options.setdefault(self.cap_argument, cap_mb)
 
     @property
     def group_argument(self) -> str | None:
-        """The name by which ``wrap`` takes a process group, or the function or the optimizer that is the strategy."""
+        """The argument by which ``wrap`` takes a process group, or the function or optimizer that is the strategy."""
         made = isinstance(self.wrap, partial) and self.wrap.func in GIVEN_A_GROUP
         return takes_group(self.wrap.args[0] if made else self.wrap)  # type: ignore[attr-defined]
 
     def contract_dict(self) -> dict[str, Any]:
-        """The contract as JSON can hold it: sets as sorted lists."""
+        """Return the contract as JSON can hold it: sets as sorted lists."""
         fields = asdict(self.contract)
         return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in fields.items()}
 
@@ -161,10 +161,10 @@ def load_strategy(
     """Import the strategy and return its ``wrap`` with the options to call it with.
 
     Source that was sent along is written below ``folder``, this rank's own, and kept with the recording. Built-in
-    strategies that have buckets get ``bucket_cap_mb``, unless their options say otherwise. ``style``: the driver's
-    that was asked for; a function may be no wrapper, whatever its name is.
+    strategies that have buckets get ``bucket_cap_mb``, unless their options set it. ``style``: the driver style that
+    was asked for; by it, a function may be no wrapper, whatever its name is.
 
-    Raises StrategyError if its module cannot be imported, has no such attribute, or has an optimizer there.
+    Raises StrategyError if its module cannot be imported or has no such attribute, or if the attribute is an optimizer.
     """
     sys.argv = sys.argv[:1]  # a script that parses its arguments on import would read ours
     try:
@@ -201,7 +201,7 @@ def load_strategy(
 
 
 def _cap_argument(target: Any) -> str | None:
-    """The argument, in MB and with a number as its default, that says how large buckets may be."""
+    """Return the argument, in MB and with a number as its default, that says how large buckets may be."""
     try:
         parameters = inspect.signature(target).parameters.values()
     except (TypeError, ValueError):
@@ -210,7 +210,7 @@ def _cap_argument(target: Any) -> str | None:
 
 
 def _runs_bare(driver: Driver) -> bool:
-    """Is this a stranger's driver that calls the model as it is, with nothing of its own before the forward?"""
+    """Return whether this is a stranger's driver that calls the bare model, and runs nothing before the forward."""
     if driver.stands_beside_model:
         return not driver.model._forward_pre_hooks
     own = type(driver)
@@ -220,13 +220,13 @@ def _runs_bare(driver: Driver) -> bool:
 
 
 def small_bucket_cap_mb(model: torch.nn.Module) -> float:
-    """The cap under which ``model`` spans several buckets, in MiB."""
+    """Return the cap under which ``model`` spans several buckets, in MiB."""
     num_bytes = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     return max(num_bytes / FEW_BUCKETS / 2**20, SMALLEST_BUCKET_CAP_MB)
 
 
 def _companions(module: ModuleType, attribute: str) -> dict[str, Callable[..., Any]]:
-    """The functions that belong to ``get_ddp_something``: ``ddp_something_on_after_backward`` and its like."""
+    """Return the functions that belong to ``get_ddp_something``: ``ddp_something_on_after_backward`` and its like."""
     if not attribute.startswith("get_ddp"):
         return {}
     stem, found = attribute.removeprefix("get_"), {}
@@ -238,8 +238,8 @@ def _companions(module: ModuleType, attribute: str) -> dict[str, Callable[..., A
 
 
 def _contract(module: ModuleType, target: Any, options: dict[str, Any]) -> Contract | None:
-    """What is declared: ``contract(**options)`` or ``CONTRACT`` beside ``wrap``, or a class's own ``CONTRACT``;
-    None: nothing.
+    """Return the declared contract: ``contract(**options)`` or ``CONTRACT`` beside ``wrap``, or a class's ``CONTRACT``.
+    None: there is none.
     """
     claims = getattr(module, "contract", None)
     if (getattr(claims, "__module__", None) or "").startswith("torch."):
@@ -263,12 +263,12 @@ def _contract(module: ModuleType, target: Any, options: dict[str, Any]) -> Contr
 
 
 def _by_the_target(target: Any) -> tuple[Any, Any]:
-    """What is declared by ``wrap``, or by the class that is in its place, itself."""
+    """Return what ``wrap`` declares itself, or the class that is in its place."""
     return getattr(target, "contract", None), getattr(target, "CONTRACT", None)
 
 
 def _limit_met(error: BaseException) -> str:
-    """A line to add where memory or disk was refused: how much there was."""
+    """Return a line to add where memory or disk was refused: how much there was."""
     memory, disk = (resource.getrlimit(r)[0] for r in (resource.RLIMIT_DATA, resource.RLIMIT_FSIZE))
     no_memory = isinstance(error, MemoryError) or "can't allocate memory" in str(error)
     if no_memory and memory != resource.RLIM_INFINITY:
@@ -279,7 +279,7 @@ def _limit_met(error: BaseException) -> str:
 
 
 def their_traceback(error: BaseException) -> str:
-    """The traceback of ``error`` without the verifier's own frames and without importlib's."""
+    """Return the traceback of ``error`` without the verifier's own frames and without importlib's."""
     report = traceback.TracebackException.from_exception(error)
     current: traceback.TracebackException | None = report
     while current is not None:

@@ -1,8 +1,8 @@
-"""What a strategy multiplies the loss by, or the gradient of the model's output: followed, so that tags can follow.
+"""What a strategy multiplies the loss by, or the gradient of the model's output; tags are scaled by the same factor.
 
-Special here: it is read where a backward enters the *bare* model, behind whatever a wrapper has hung on its output.
-What is scaled later, at a parameter, belongs to the reduction, and is judged. Dividing by W before the backward and
-summing afterwards is right; gradients that are replaced by tags have to be divided, too.
+Special here: the factor is measured where a backward enters the *bare* model, behind whatever a wrapper has hung on its
+output. A factor that is applied later, at a parameter, belongs to the reduction, and is judged. Dividing by W before
+the backward and summing afterwards is right; the tags that replace gradients must then be divided, too.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SAME = 1e-6
 
 
 def _alike(bare: Any, output: Any) -> bool:
-    """Can a loss be made of the one as of the other?"""
+    """Return whether a loss can be computed from ``bare`` just as from ``output``."""
     if type(bare) is not torch.Tensor or not isinstance(output, torch.Tensor) or not bare.is_floating_point():
         return False
     return bare.shape == output.shape
 
 
 class LossScale:
-    """Follows the factor of one rank's replica; ``tell`` is told of each new one."""
+    """Follows the factor of one rank's replica, and calls ``tell`` with each new one."""
 
     def __init__(self, journal: Journal, world_size: int, tell: Callable[[float], None]) -> None:
         self._journal, self._world_size, self._tell = journal, world_size, tell
@@ -41,7 +41,7 @@ class LossScale:
 
     @contextmanager
     def watching(self, kind: type[nn.Module]) -> Iterator[None]:
-        """While inside, outputs of modules of the bare model's class are kept: of a wrapper's copies, too."""
+        """While inside, keep the outputs of modules of the bare model's class, those of a wrapper's copies as well."""
         self._outputs.clear()
 
         @uncompiled
@@ -56,19 +56,19 @@ class LossScale:
             handle.remove()
 
     def follow(self, loss: torch.Tensor, output: Any, loss_of: Callable[[Any], torch.Tensor]) -> None:
-        """``loss``: what the backward will begin with; ``loss_of``: how it is made of the ``output`` that a loop gets,
-        and of the bare model's, if that is alike.
+        """Follow the backward that begins with ``loss``. ``loss_of`` computes it from the ``output`` that a loop gets,
+        and also from the bare model's output, if that is alike.
         """
         if not loss.requires_grad:
             return
         loss.register_hook(self._reached_loss)
         outputs, self._outputs = self._outputs, []
         if len(outputs) != 1 or not _alike(outputs[0], output) or outputs[0].grad_fn is None:
-            return  # cut in pieces, of other rows, or of another kind: the loss has to do
+            return  # in several pieces, of other rows, or of another kind: only the loss itself is followed
         bare = outputs[0].detach().requires_grad_()
         with torch.enable_grad():
             (expected,) = torch.autograd.grad(loss_of(bare), bare)
-        # After all hooks of the tensor itself, the wrapper's included.
+        # This runs after all hooks of the tensor itself, the wrapper's included.
         outputs[0].grad_fn.register_prehook(partial(self._reached_model, expected))
 
     @uncompiled
@@ -79,7 +79,7 @@ class LossScale:
     def _reached_model(self, expected: torch.Tensor, gradients: tuple[torch.Tensor | None, ...]) -> None:
         try:
             self._compare(expected, gradients)
-        except Exception as error:  # inside their backward, where it would read as a refusal of theirs
+        except Exception as error:  # inside their backward, where it would look like a refusal of the strategy's
             raise OurFault(f"following the loss failed: {error!r}") from error
 
     def _compare(self, expected: torch.Tensor, gradients: tuple[torch.Tensor | None, ...]) -> None:
@@ -98,7 +98,7 @@ class LossScale:
     def _set(self, factor: float, near: float = SAME) -> None:
         if not math.isfinite(factor):
             return
-        # What was measured on the way is rounded. In a narrow dtype 255 and 256 cannot be told apart: left as it is.
+        # The measured factor is rounded. In a narrow dtype 255 and 256 cannot be told apart: it is left as measured.
         exacts = [(1.0, near), (1 / self._world_size, near), (float(round(factor)), SAME)]
         if SAME < abs(factor) < 1:
             exacts.append((1 / round(1 / factor), SAME))

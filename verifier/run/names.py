@@ -1,8 +1,8 @@
-"""The bare model's names, also where wrapping has put modules of its own between those of the model.
+"""The bare model's parameter names, even where wrapping has put modules between those of the model.
 
-Special here: torch's ``checkpoint_wrapper`` and its like are put *into* a model, and from then on its parameters have
-longer names, though they are the same tensors and are saved under the old ones. A parameter is therefore told by what
-it is, and one that was exchanged as well (``fully_shard`` over a checkpointed layer) by its name without such parts.
+Special here: torch's ``checkpoint_wrapper`` and its like are put *into* a model. Its parameters then have longer names,
+though they are the same tensors and are saved under the old names. A parameter is therefore found by identity, and one
+that was also exchanged (``fully_shard`` over a checkpointed layer) by its name without the inserted parts.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ PARAMETRIZED = re.compile(r"\bparametrizations\.(\w+)\.original$")  # torch.nn.u
 
 
 class Names:
-    """What ``model`` has: to be made before it is wrapped. Tied parameters have their first name."""
+    """The names in ``model``, read before it is wrapped. Tied parameters have their first name."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._parameters = dict(model.named_parameters())  # kept alive, so that no other gets their identity
+        self._parameters = dict(model.named_parameters())  # kept alive, so that no other parameter gets the same id()
         self._by_identity = {id(parameter): name for name, parameter in self._parameters.items()}
         self.all = [name for name, _ in [*model.named_parameters(), *model.named_buffers()]]
         self.transient = sorted({*self.all} - {*model.state_dict()})  # buffers with persistent=False
 
     def restored(self, named: Iterable[tuple[str, nn.Parameter]]) -> list[tuple[str, nn.Parameter]]:
-        """``named``, each under its name in the bare model, as far as there is one."""
+        """Return ``named``, each under its name in the bare model, as far as there is one."""
         return [(self._by_identity.get(id(parameter)) or self._cut(name), parameter) for name, parameter in named]
 
     def _cut(self, name: str) -> str:

@@ -1,7 +1,7 @@
-"""A very little is added to every gradient of one rank alone: what an update rule makes of roundings is to be measured.
+"""Adds a small number to every gradient of one rank alone, to measure what an update rule makes of roundings.
 
-Special here: what is added is one number, far above roundings of the model's dtype. An element that is nothing but
-roundings, or a momentum that cancels, then has its sign.
+Special here: one number is added everywhere, far above roundings of the model's dtype. A gradient element that is
+nothing but roundings, or a momentum that cancels, then takes its sign.
 """
 
 from __future__ import annotations

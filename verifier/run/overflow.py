@@ -1,7 +1,7 @@
-"""A gradient that is infinite on one rank, or no number, put in at the parameter before any wrapper's hook sees it.
+"""An infinite or NaN gradient on one rank, put in at the parameter before any wrapper's hook sees it.
 
 Special here: it is put in where tags are (``late_tags``), so a strategy that reduces in front of the parameter would
-meet it after the sum, on that rank alone. Every rank therefore notes what arrives there, by which this is seen.
+get it after the sum, on that rank alone. To detect this, every rank notes what gradient arrives there.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def overflow(scenario: Scenario, rank: int, model: nn.Module, *, step: Callable[[], int]) -> dict[str, str] | None:
-    """In a ``step`` in which ``rank`` is spiked, have the gradient of the largest parameter come out as the scenario's
-    spike, infinite or no number; else it is only looked at.
+    """Make the gradient of the largest parameter the scenario's spike, infinite or NaN, in each ``step`` in which
+    ``rank`` is spiked. In other steps it is only looked at.
 
-    Returns what will hold, by the parameter's name, the digest of what last arrived and was not zero. None: this is
-    another scenario.
+    Returns a dictionary, filled during training: by the parameter's name, the digest of the last gradient that arrived
+    and was not zero. None: the scenario has no overflow.
     """
     if not scenario.overflow:
         return None
@@ -46,8 +46,8 @@ def overflow(scenario: Scenario, rank: int, model: nn.Module, *, step: Callable[
 
 
 def finite_everywhere(subject: Subject, step: int) -> bool:
-    """Are all weights of all ranks finite after ``step``: has whoever met the infinity left out the step, or what was
-    infinite?
+    """Return whether all weights of all ranks are finite after ``step``: the strategy skipped the step, or dropped the
+    infinite gradient.
     """
     own = all(bool(torch.isfinite(parameter).all()) for _, parameter in subject.parameters)
     return not any_rank_says(subject, f"not_finite/{step}", not own)

@@ -1,8 +1,8 @@
 """The single process beside the ranks: plain torch on the large batch, no strategy, no process group.
 
 Special here: it also writes down each rank's own gradient of the first step, computed on that rank's micro-batches, and
-what its forward leaves in buffers. A wrong gradient is explained with them, and in narrow dtypes their mean is what a
-right one is held to.
+what that rank's forward leaves in buffers. They explain a wrong gradient. In narrow dtypes, gradients are compared with
+the mean of these.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from verifier.workload import Workload
 
 
 def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
-    """Train alone, write ``folder``; returns the seals of what was written (``Journal.outcome``)."""
+    """Train alone and write ``folder``; return the seals of what was written (``Journal.outcome``)."""
     journal = Journal(folder)
     workload = workloads.load(scenario)
     seed_torch(scenario.seed)
@@ -77,7 +77,7 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
 def _optimized(
     scenario: Scenario, workload: Workload, model: nn.Module
 ) -> tuple[list[tuple[str, nn.Parameter]], torch.optim.Optimizer]:
-    """What is trained, and a new optimizer that has it."""
+    """Return what is trained, and a new optimizer that has it."""
     parameters = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     cls, options = workload.optimizer()
     given = list(model.named_parameters()) if scenario.frozen_too else parameters
@@ -91,7 +91,7 @@ def _optimized(
 def _last_uneven_step(
     scenario: Scenario, workload: Workload, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:
-    """The step that odd ranks alone have data for. Ranks without count as gradients of zero: divided by all ranks."""
+    """Take the step that only odd ranks have data for. The others count as zero: the mean is over all ranks."""
     optimizer.zero_grad()
     for rank in range(1, scenario.world_size, 2):
         *inputs, target = workload.micro_batch(scenario.num_steps, 0, rank)
@@ -150,9 +150,8 @@ def _local_gradients(
 def _turned(
     scenario: Scenario, workload: Workload, model: nn.Module, own: list[tuple[str, Any]], rank: int
 ) -> list[tuple[str, torch.Tensor]]:
-    """How far a rank's gradients are from its ``own`` if the rows of its micro-batches come in the opposite order, or
-    in two parts, one forward after the other: roundings, which a right strategy may have as well. The largest of each
-    tensor.
+    """Return how far a rank's gradients are from its ``own`` if the rows of its micro-batches come in opposite order,
+    or in two parts with a forward each: the largest rounding error of each tensor. Correct strategies may have it, too.
     """
     gradients = {name: gradient.clone() for name, gradient in own if gradient is not None}
     off: dict[str, torch.Tensor] = {}
@@ -170,7 +169,7 @@ def _turned(
 def _other_order(
     scenario: Scenario, workload: Workload, model: nn.Module, batch: Sequence[torch.Tensor], in_parts: bool
 ) -> torch.Tensor:
-    """The loss of a micro-batch in two parts, or in one whose rows are turned round."""
+    """Return the loss of a micro-batch in two parts, or in one part with its rows reversed."""
     *inputs, target = batch if in_parts else [rows.flip(0) for rows in batch]
     middle = -(-len(target) // 2) if in_parts else len(target)
     parts = [part for part in (slice(middle), slice(middle, None)) if len(target[part])]
@@ -188,14 +187,14 @@ def _put_back(model: nn.Module, buffers: dict[str, torch.Tensor]) -> None:
 class Tags:
     """Replaces every gradient by its tag, before any wrapper's hook sees it. ``rank`` None: the mean over ranks.
 
-    A strategy may rightly multiply the loss (by 1/W, and sum then; or against underflow) by a ``scale``: its tags are
+    A strategy may rightly multiply the loss by a ``scale`` (by 1/W, and sum then; or against underflow). Its tags are
     multiplied as its gradients would have been.
     """
 
     def __init__(self, book: TagBook, rank: int | None) -> None:
         self.book, self.rank, self.scale = book, rank, 1.0
         self.fired = set[str]()  # names
-        self.arrived: dict[str, str] = {}  # digests of what came last and was replaced, where it was not zero
+        self.arrived: dict[str, str] = {}  # digests of the last nonzero gradients that were replaced
 
     def attach(self, name: str, parameter: nn.Parameter) -> None:
         @uncompiled
@@ -221,7 +220,7 @@ def attach_tags(scenario: Scenario, model: nn.Module, rank: int | None) -> Tags:
 
 
 def casting(scenario: Scenario) -> AbstractContextManager[None]:
-    """What a loop puts around a forward: autocast, where the scenario asks for it. Backward runs outside of it."""
+    """Return what a loop puts around a forward: autocast, if the scenario asks for it. Backward runs outside of it."""
     return torch.autocast(scenario.device, torch.bfloat16) if scenario.autocast else nullcontext()
 
 

@@ -1,9 +1,9 @@
-"""Saving and resuming, as a run that was cut off does it: a fresh replica takes over by ``state_dict()``.
+"""Saving and resuming, as after a run that was cut off: a fresh replica takes over by ``state_dict()``.
 
-Special here: what is loaded was *saved*, to bytes and back, so that no tensor of the old replica lives on in the new
-one; and the fresh replica is built from other random numbers, so that whatever is not carried over shows. A rank that
-has nothing to save loads what rank 0 has saved: there, rank 0 saves for all, and everybody reads the one file. Or it
-loads nothing, and rank 0 hands out what it has read while it loads (``own_saves``, which is tried where that is not).
+Special here: the state is *saved* to bytes and loaded back, so that no tensor of the old replica lives on in the new
+one. The fresh replica is built from other random numbers, so that whatever is not carried over shows. A rank that has
+nothing to save loads what rank 0 has saved: there, rank 0 saves for all, and everybody reads the one file. Or it loads
+nothing, and rank 0 hands out what it has read while it loads (``own_saves``, tried where that fails).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
         with float32_by_default():
             subject.model = subject.workload.placed(subject.rank)
         fresh = wrapped_by(subject, strategy, subject.model)
-        if subject.scenario.built_first:  # copies that an optimizer made of the weights are then of others
+        if subject.scenario.built_first:  # copies that an optimizer made of the weights are then of other weights
             subject.take_over(fresh)
         if subject.scenario.stepped_first:
             _train_for_nothing(subject, step)
@@ -63,7 +63,7 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
     except StrategyError:
         raise
     except BaseException as error:
-        if subject.rank == 0:  # nobody has to wait for what does not come
+        if subject.rank == 0:  # so that no rank waits for what does not come
             for what in ("model", "optimizer", "keeper"):
                 subject.store.compare_set(f"saved/{what}", "", "")  # only where there is nothing yet
         raise StrategyError.of(f"when the run was saved and resumed after step {step}", error) from error
@@ -71,14 +71,14 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
 
 
 def _train_for_nothing(subject: Subject, step: int) -> None:
-    """A step of the fresh replica; and an evaluation, which waits for what the step may have left under way."""
+    """Take a step of the fresh replica, and an evaluation if the step left communication in flight, to wait for it."""
     take_unrecorded_step(subject, subject.driver, subject.optimizer, step, whose="a replica that is loaded into later")
     if subject.observer.on_their_way():
         evaluate(subject, step)
 
 
 def names_in(saved: Mapping[Any, Any]) -> list[str]:
-    """All names under which ``saved`` has something, those of dictionaries inside it as well: ``model.0.weight``."""
+    """Return all names under which ``saved`` has something, those in inner dictionaries as ``model.0.weight``."""
     inner = [
         f"{name}.{of_inner}"
         for name, value in saved.items()
@@ -89,7 +89,7 @@ def names_in(saved: Mapping[Any, Any]) -> list[str]:
 
 
 def _saved(subject: Subject, what: str, state: Any) -> Any:
-    """What is loaded of this rank's ``state``, or of rank 0's if there is none."""
+    """Return what is loaded in place of this rank's ``state``: itself, or rank 0's if it is empty."""
     file = io.BytesIO()
     torch.save(state, file)
     saved = file.getvalue()

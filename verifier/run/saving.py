@@ -1,6 +1,6 @@
-"""A checkpoint between two steps, after which the same objects train on, as most runs make most of theirs.
+"""A checkpoint between two steps, after which the same objects train on, as in most runs.
 
-Special here: nothing is kept of it. What counts is what the act leaves behind, in the wrapper and in the optimizer.
+Special here: the checkpoint is not kept. What counts is what saving leaves behind in the wrapper and in the optimizer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def save_and_go_on(subject: Subject, step: int) -> bool:
-    """Ask for the state of both. False: there is none to ask for."""
+    """Ask the strategy and its optimizer for their states. Return False if there is none to ask for."""
     if not offers_state(subject):
         return False
     _save(subject, f"after step {step}")
@@ -24,10 +24,10 @@ def save_and_go_on(subject: Subject, step: int) -> bool:
 
 
 def save_amid(subject: Subject, step: int) -> None:
-    """The same between two micro-batches; where it is disclaimed, or there is none to ask for, nothing is asked.
+    """Save between two micro-batches, unless the strategy disclaims or lacks a ``state_dict()``.
 
-    Who does not say that it has a state may refuse to show it just then, as torch's ZeroRedundancyOptimizer does: that
-    is no answer to what this scenario asks, which is what becomes of gradients.
+    A strategy that does not claim a state may refuse to give one at that moment, as torch's ZeroRedundancyOptimizer
+    does. That is no answer to what this scenario asks, namely what becomes of gradients.
     """
     if "state_dict" in subject.contract.disclaims or _without_state(subject):
         return
@@ -46,21 +46,21 @@ def _save(subject: Subject, when: str) -> None:
 
 
 def kept_beside(driver: Driver) -> Any:
-    """The state of what stands beside the model; None: it keeps none, or does not offer it after all."""
+    """Return the state of what stands beside the model. None: it keeps none, or does not offer it after all."""
     with suppress(NotImplementedError):
         return None if driver.state_keeper is None else driver.state_keeper.state_dict()
     return None
 
 
 def offers_state(subject: Subject) -> bool:
-    """Do the strategy and its optimizer have a ``state_dict()``? Noted as not claimed where one does not."""
+    """Return whether the strategy and its optimizer have a ``state_dict()``; note "not claimed" where one does not."""
     if without := _without_state(subject):
         subject.journal.note("not_claimed", f"the {without} offers no state_dict()")
     return not without
 
 
 def _without_state(subject: Subject) -> str:
-    """Which of the two has no ``state_dict()``; "" where both do."""
+    """Return which of the two has no ``state_dict()``; "" where both do."""
     for what, thing in (("strategy", subject.driver.callee), ("optimizer", subject.optimizer)):
         if not callable(getattr(thing, "state_dict", None)):
             return what

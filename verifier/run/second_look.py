@@ -1,8 +1,8 @@
 """A second look at gradients, when an optimizer begins inside the one that the loop holds.
 
-Special here: some strategies synchronise in ``step()`` and step an inner optimizer then, which is the latest moment at
-which gradients must be right. Where there are several (Muon for matrices, AdamW for the rest), one that has ended may
-have changed the gradients of its own parameters, as its rule likes; those are not looked at again.
+Special here: some strategies synchronise in ``step()`` and then step an inner optimizer, whose start is the latest
+moment at which gradients must be right. With several inner optimizers (Muon for matrices, AdamW for the rest), one that
+has ended may have changed the gradients of its own parameters by its rule; those are not looked at again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from verifier.uncompiled import uncompiled
 def looking_again(
     optimizer: Any, look: Callable[..., None], parameters: Iterable[torch.Tensor], journal: Journal
 ) -> Iterator[set[int]]:
-    """Call ``look(but_for=ids)`` whenever one of torch's kind begins, with the ids of parameters that are done with.
+    """Call ``look(but_for=ids)`` whenever a torch optimizer begins to step; ``ids`` are of parameters already stepped.
 
-    Noted where one begins that holds others than the model's ``parameters``, masters of them: it does not step by what
-    these have in ``.grad``.
-    Yields the ids of those that have begun.
+    Notes it where an optimizer holds none of the model's ``parameters`` but, say, masters of them: it does not step by
+    their ``.grad``. Yields the ids of the optimizers that have begun.
     """
     done: set[int] = set()
     begun: set[int] = set()
@@ -44,10 +43,10 @@ def looking_again(
     @uncompiled
     def ended(inner: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         held = [parameter for group in inner.param_groups for parameter in group["params"]]
-        done.update(id(parameter) for parameter in held if parameter.grad is not None)  # others it has passed over
+        done.update(id(parameter) for parameter in held if parameter.grad is not None)  # it skips others
 
     handles = [register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ended)]
-    if hasattr(optimizer, "_optimizer_step_pre_hooks"):  # its own come later, and may be what waits
+    if hasattr(optimizer, "_optimizer_step_pre_hooks"):  # its own hooks run later, and one of them may be what waits
         handles.append(optimizer.register_step_pre_hook(begins))
     try:
         yield begun

@@ -1,7 +1,7 @@
-"""A backward that is slow behind every hook: what a strategy's own threads do meanwhile, they do before it goes on.
+"""A backward that waits behind every hook, so that a strategy's own threads get their turn before it goes on.
 
-Special here: on a small model the backward is through before a thread that a hook has started gets its turn. A thread
-that writes to ``.grad``, which may not be there yet, or reads what autograd goes on to change, then seems right.
+Special here: on a small model the backward ends before a thread that a hook has started gets its turn. A thread that
+writes to ``.grad``, which may not be there yet, or reads what autograd goes on to change, then seems right.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from torch import nn
 
 from verifier.uncompiled import uncompiled
 
-TURNS_S = 0.003  # many turns of another thread
+TURNS_S = 0.003  # long enough for many turns of another thread
 
 
 def slow_down(model: nn.Module, delay_ms: float) -> None:
-    """Behind the hooks that a strategy has put on gradients, before they come to be in ``.grad``; for longer than a
-    collective takes that starts and finishes late by ``delay_ms``.
+    """Wait behind the hooks that a strategy has put on gradients, before they are written to ``.grad``, and for longer
+    than a collective takes that starts and finishes late by ``delay_ms``.
     """
     hold_s = TURNS_S + 2 * delay_ms / 1000
 

@@ -1,7 +1,7 @@
-"""What ranks of a scenario tell one another beside the strategy's own communication, to do the same from then on.
+"""What ranks of a scenario tell one another beside the strategy's communication, so that all go on in the same way.
 
-Special here: it goes through the scenario's store, and not through collectives, which are the strategy's alone. A rank
-that has raised says nothing, and the others do not wait for it for long; but all of them come to one answer.
+Special here: it goes through the scenario's store; collectives are the strategy's alone. A rank that has raised says
+nothing, and the others wait for it only briefly, but all of them come to one answer.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from verifier.worker import Subject
 
-PATIENCE = timedelta(seconds=5)  # ranks may be late by what they compute; far below what a hang is told by
+PATIENCE = timedelta(seconds=5)  # ranks may be late by what they compute; far less than it takes to call a rank hung
 
 
 def any_rank_says(subject: Subject, what: str, own: bool) -> bool:
-    """Does any rank say ``what``? All ranks have to ask, each with its ``own`` word.
+    """Return whether any rank says ``what``. All ranks have to ask, each with its ``own`` answer.
 
-    The first that has heard all of them, or has waited for long enough, decides for all.
+    The first rank that has heard all others, or has waited for long enough, decides for all.
     """
     store, keys = subject.store, [f"{what}/{rank}" for rank in range(subject.scenario.world_size)]
     store.set(f"{what}/{subject.rank}", str(own))
-    with suppress(Exception):  # each kind of store has its own for time that ran out
+    with suppress(Exception):  # each kind of store raises its own error on a timeout
         store.wait(keys, PATIENCE)
     heard = any(store.check([key]) and store.get(key) == b"True" for key in keys)
     decided: bytes = store.compare_set(f"{what}/decided", "", str(heard))

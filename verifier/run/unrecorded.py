@@ -1,4 +1,4 @@
-"""A step that is written down nowhere, and counts for nothing: it is there for what it leaves behind in a strategy."""
+"""A step that is not recorded or judged: it is there for what it leaves behind in a strategy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ APART = 500  # its samples are those of steps that nobody else takes
 def take_unrecorded_step(
     subject: Subject, driver: Driver, optimizer: torch.optim.Optimizer, step: int, *, whose: str
 ) -> None:
-    """One forward, backward and step through ``driver``, amid ``step``. ``whose``: how an error of it is told.
+    """Take one forward, backward and step through ``driver``, amid ``step``. ``whose`` names it in error messages.
 
     Raises StrategyError where the strategy's code raises.
     """
@@ -37,4 +37,4 @@ def take_unrecorded_step(
         driver.after_step()
     except BaseException as error:
         raise StrategyError.of(f"in step {step} of {whose}", error) from error
-    subject.observer.num_carried = carried  # what it sent is nobody's late weights
+    subject.observer.num_carried = carried  # what it sent must not count as late weights

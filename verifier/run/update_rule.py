@@ -1,7 +1,7 @@
-"""Whose update rule is it: that of the optimizer that the loop asks for, or the strategy's own?
+"""Whose update rule it is: that of the optimizer that the loop asks for, or the strategy's own.
 
-Special here: it is found on the ranks by looking, once a step has been taken. A rule of its own is no mistake (Muon,
-Lion, another AdamW): what a single process has is then what the same strategy computes on one rank (``alone``).
+Special here: the ranks look for it once a step has been taken. A rule of the strategy's own (Muon, Lion, another AdamW)
+is no mistake: the single process is then replaced by the same strategy on one rank (``alone``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ddp_core.drivers.engine import EngineDriver
 if TYPE_CHECKING:
     from verifier.worker import Subject
 
-DEPTH = 4  # how deep optimizers are looked for in what holds them: driver, wrapper, list, optimizer
+DEPTH = 4  # how deep optimizers are looked for: driver, wrapper, list, optimizer
 
 
 class Brought:
@@ -34,9 +34,9 @@ class Brought:
         return optimizer is not None and any(optimizer is thing for thing in self._held)
 
     def steps_by(self, optimizer: Any, begun: set[int]) -> str | None:
-        """What an engine steps by, where the optimizer that is asked for never reached it; else None.
+        """Return the name of what an engine steps by if it never got the optimizer that the loop asked for; else None.
 
-        ``begun`` are the ids of those that have begun in the first step.
+        ``begun`` are the ids of the optimizers that have begun in the first step.
         """
         if not self._is_engine and not self._came_along:
             return None
@@ -46,18 +46,18 @@ class Brought:
 
 
 def tell_at_start(subject: Subject, asked: type[torch.optim.Optimizer]) -> None:
-    """Note what is sure when the optimizer is made: the contract says so, or torch has another one of that name."""
+    """Note a rule that is known at the start: the contract says "own", or it is another of torch's classes."""
     declared = type(subject.optimizer).__name__ if subject.contract.optimizer == "own" else None
     if (own := declared or another_of_torchs(subject.optimizer, asked)) is not None:
         subject.journal.note("own_optimizer", own)
 
 
 def tell_after_step(subject: Subject, asked: Any) -> None:
-    """Note what may be so, and what weights decide (``own_rule.settle``): a class of the strategy's own.
+    """Note a class of the strategy's own, which may mean a rule of its own; weights decide (``own_rule.settle``).
 
-    ``brought``: its name. ``own_rule``: the same, where a driver of the strategy's makes the optimizer, and the class
-    that the loop asked for is nowhere in it, or not alone; or where an engine steps by what it has brought along, of
-    whatever class: then nothing of what the loop asks for has reached it.
+    ``brought``: the name of the class. ``own_rule``: the same, noted in two cases. A driver of the strategy's makes the
+    optimizer, and the class asked for is nowhere in it, or not alone. Or an engine steps by an optimizer that it
+    brought along, of whatever class: then nothing of what the loop asks for has reached it.
     """
     optimizer = subject.optimizer
     if not isinstance(asked, type):  # a workload may ask for a function that makes several
@@ -73,8 +73,8 @@ def tell_after_step(subject: Subject, asked: Any) -> None:
 
 
 def another_of_torchs(optimizer: Any, asked: type[torch.optim.Optimizer]) -> str | None:
-    """The name of another of torch's optimizers than the one asked for. None: it is that one (with other options it is
-    wrong), or a class of the strategy's own.
+    """Return the name of the optimizer's class if it is one of torch's, but not the one asked for. None: it is that one
+    (with other options it is wrong), or a class of the strategy's own.
     """
     kind = type(optimizer)
     torchs = isinstance(optimizer, torch.optim.Optimizer) and getattr(torch.optim, kind.__name__, None) is kind
@@ -82,19 +82,19 @@ def another_of_torchs(optimizer: Any, asked: type[torch.optim.Optimizer]) -> str
 
 
 def makes_its_own(driver: Driver) -> bool:
-    """Is ``make_optimizer`` a stranger's? What ``wrap_optimizer(cls, ...)`` makes is held to the class it is given."""
+    """Return whether ``make_optimizer`` is a stranger's. ``wrap_optimizer(cls, ...)`` is held to the class it gets."""
     maker = next(kind for kind in type(driver).__mro__ if "make_optimizer" in vars(kind))
     return maker.__module__.split(".")[0] != "ddp_core"
 
 
 def _is_all_there_is(asked: type[torch.optim.Optimizer], subject: Subject) -> bool:
-    """Does an optimizer of the class asked for do the work behind the one that the loop holds, and no other?"""
+    """Return whether all optimizers behind the one that the loop holds are of the class asked for, and there is one."""
     found = [one for one in _optimizers_in([subject.optimizer, subject.driver]) if one is not subject.optimizer]
     return bool(found) and all(isinstance(one, asked) for one in found)
 
 
 def _optimizers_in(things: Iterable[Any], depth: int = DEPTH) -> Iterator[torch.optim.Optimizer]:
-    """Optimizers among ``things``, and among what those hold. By their types: proxies answer with code of their own."""
+    """Yield optimizers in ``things``, and in what those hold. Types decide: a proxy's attributes run its own code."""
     for thing in things:
         if issubclass(type(thing), torch.optim.Optimizer):
             yield thing

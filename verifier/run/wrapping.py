@@ -1,7 +1,7 @@
-"""The strategy's ``wrap`` is called on a model, and what came of it is given to the driver that fits.
+"""Calls the strategy's ``wrap`` on a model, and gives the result to the driver that fits.
 
-Special here: a strategy that asks for the loop's optimizer beside the model is handed one, made as the scenario says;
-what it hands back is then the one that the loop steps.
+Special here: a strategy that asks for the loop's optimizer beside the model is given one, made as the scenario says.
+The loop then steps the optimizer that the strategy returns.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ TOO_EARLY = "no parameter has a gradient yet. A function that is to be called be
 
 
 def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> Driver:
-    """The driver of ``model`` under the strategy, or under the strategy with the scenario's fault planted in it.
+    """Return the driver of ``model`` under the strategy, with the scenario's fault planted in it if there is one.
 
-    Raises StrategyError if its code raises, or nothing can drive what it returned.
+    Raises StrategyError if the strategy's code raises, or no driver fits what it returned.
     """
     scenario, journal = subject.scenario, subject.journal
     handed: list[torch.optim.Optimizer] = []
@@ -84,7 +84,7 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
 
 
 def _told_when_to_call(error: BaseException) -> BaseException:
-    """``error``; behind a word of advice where code that was called before any backward wants what only that leaves."""
+    """Return ``error``, with advice in front if code that was called before any backward wants a gradient."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     named = any("grad" in frame.f_code.co_names for frame in frames)
     if not (isinstance(error, AttributeError | TypeError) and "NoneType" in str(error) and named):
@@ -95,8 +95,8 @@ def _told_when_to_call(error: BaseException) -> BaseException:
 
 
 def _group_of_its_own(strategy: LoadedStrategy, scenario: Scenario, rank: int) -> dict[str, Any]:
-    """The argument by which ``strategy`` is given a group smaller than the job, where the scenario has such. All ranks
-    make all groups, in one order, as torch wants it.
+    """Return the argument that gives ``strategy`` a group smaller than the job, where the scenario has one. All ranks
+    make all groups, in the same order, as torch requires.
     """
     name = strategy.group_argument if scenario.subgroups else None
     if name is None:
