@@ -38,7 +38,7 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
 
     Raises StrategyError if the strategy's code raises, or no driver fits what it returned.
     """
-    scenario, journal = subject.scenario, subject.journal
+    scenario = subject.scenario
     handed: list[torch.optim.Optimizer] = []
 
     def hand_over() -> torch.optim.Optimizer:
@@ -76,11 +76,16 @@ def wrapped_by(subject: Subject, strategy: LoadedStrategy, model: nn.Module) -> 
     if handed:
         driver.optimizer_went_in = True
         driver.optimizer_of_wrap = handed[0] if driver.optimizer_of_wrap is None else driver.optimizer_of_wrap
-    journal.note("driver", driver.style)
-    journal.note("has_no_sync", driver.has_no_sync)
-    if type(driver) is Driver and driver.wrapped is not subject.model:
-        journal.note("uncalled", that_a_loop_may_call(driver.wrapped))
+    _note(subject, driver)
     return driver
+
+
+def _note(subject: Subject, driver: Driver) -> None:
+    """Write down how the strategy is driven, and which of its methods a loop might have called."""
+    subject.journal.note("driver", driver.style)
+    subject.journal.note("has_no_sync", driver.has_no_sync)
+    if type(driver) is Driver and driver.wrapped is not subject.model:
+        subject.journal.note("uncalled", that_a_loop_may_call(driver.wrapped))
 
 
 def _told_when_to_call(error: BaseException) -> BaseException:
