@@ -1,8 +1,8 @@
 """Accumulation: four micro-batches, three of them under ``no_sync``; between them an evaluation and a checkpoint.
 
 Loops that validate or save every so many batches, or when they are stopped, do not wait for a step's end. The
-accumulated gradients must still be there afterwards. The checkpoint is left out where a strategy does not claim
-``state_dict``.
+accumulated gradients must still be there afterwards. The checkpoint is left out where ``state_dict`` is disclaimed or
+missing.
 
 The arithmetic is float64 and not exact: a strategy without a ``no_sync()`` averages four times, and a third of a third
 is not exact.
