@@ -1,8 +1,8 @@
 """AdamW, accumulated: two micro-batches a step, in groups of which one decays.
 
-What belongs to a step (the decay, the count that moments are corrected by, a rate that falls) belongs to none of its
-micro-batches: optimizers that do some of their work in the backward do it twice here. In ``standard`` where the
-strategy's own text has an optimizer.
+The decay, the count that corrects the moments, and a falling rate belong to the step and to no micro-batch. An
+optimizer that does part of its work in the backward does them twice here. In ``standard`` where the strategy's own text
+has an optimizer.
 """
 
 from __future__ import annotations

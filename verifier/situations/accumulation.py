@@ -1,9 +1,10 @@
-"""Accumulation: four micro-batches, three of them under ``no_sync``; amid them, an evaluation and a checkpoint.
+"""Accumulation: four micro-batches, three of them under ``no_sync``; between them an evaluation and a checkpoint.
 
-Loops that validate or save every so many batches, or when they are told to end, do not wait for a step's end. What was
-accumulated must be there after it. The state is not asked for where it is not claimed that there is any.
+Loops that validate or save every so many batches, or when they are stopped, do not wait for a step's end. The
+accumulated gradients must still be there afterwards. The checkpoint is left out where ``state_dict`` is disclaimed or
+missing.
 
-In float64, and not in exact arithmetic: a strategy without a ``no_sync()`` averages four times, and a third of a third
+The arithmetic is float64 and not exact: a strategy without a ``no_sync()`` averages four times, and a third of a third
 is not exact.
 """
 

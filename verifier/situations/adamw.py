@@ -1,8 +1,9 @@
 """AdamW: the optimizer that most people use, whose state multiplies small differences; default bucket sizes.
 
-Its betas and its eps are none of torch's defaults: who builds an optimizer anew, over shards or masters, has to hand on
-all that it was given. Not tried where the strategy's optimizer does not take them. And the model draws random numbers
-in its blocks, as dropout does: a block that is run again for the backward has to draw the same ones again.
+Its betas and its eps are not torch's defaults: a strategy that builds a new optimizer, over shards or masters, has to
+pass on everything that it was given. Not tried where the strategy's optimizer does not take them. The model also draws
+random numbers in its blocks, as dropout does: a block that is run again for the backward has to draw the same numbers
+again.
 """
 
 from __future__ import annotations

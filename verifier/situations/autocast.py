@@ -1,6 +1,7 @@
-"""Autocast: float32 parameters, forwards in bfloat16 where torch's rules say so; gradients are float32 all the same.
+"""Autocast: float32 parameters, forwards in bfloat16 where torch's rules say so; gradients are still float32.
 
-The rule is thread-local. A wrapper that runs the model somewhere else than its caller loses it, and says nothing.
+The autocast state is thread-local. A wrapper that runs the model in another thread than its caller loses it, without an
+error.
 """
 
 from __future__ import annotations

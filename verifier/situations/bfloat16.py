@@ -1,4 +1,4 @@
-"""Bfloat16: parameters and gradients of eight bits' precision, held to the rounding of a mean over ranks."""
+"""Bfloat16: parameters and gradients with eight bits of precision, held to the rounding of a mean over ranks."""
 
 from __future__ import annotations
 

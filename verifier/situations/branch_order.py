@@ -1,4 +1,4 @@
-"""Branch order: gradients become ready in another order on each rank, and each says its own name."""
+"""Branch order: gradients become ready in another order on each rank, and each carries the code of its parameter."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Branches, unmarked: the order of branch_order, with gradients as they come, in float64.
+"""Branches, unmarked: the order of branch_order, with the gradients as they come, in float64.
 
-Tags do not reach a strategy that trains copies of the parameters, and what adds up by order of arrival was then in no
-other situation: everywhere else all ranks' gradients are ready in the same order.
+Tags do not reach a strategy that trains copies of the parameters. So a strategy that adds up by order of arrival was
+tried in no other situation: everywhere else all ranks' gradients become ready in the same order.
 """
 
 from __future__ import annotations

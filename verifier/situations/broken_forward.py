@@ -1,7 +1,7 @@
 """Broken forward: half-way in the model a forward raises, on every rank; the loop catches that, and goes on.
 
-As loops do where a batch does not fit into memory. What a wrapper sets up in its forward, or counts there, has to be as
-it was before: hooks that are armed, weights that are put together, whether the next backward is to synchronise.
+Loops do this where a batch does not fit into memory. Everything that a wrapper sets up or counts in its forward has to
+be as it was before: hooks that are armed, weights that are gathered, whether the next backward synchronises.
 """
 
 from __future__ import annotations

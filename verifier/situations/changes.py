@@ -1,4 +1,4 @@
-"""Changes: a layer is frozen after the first of two steps. Followed, or refused; never ignored."""
+"""Changes: a layer is frozen after the first of two steps. A strategy follows or refuses it, and never ignores it."""
 
 from __future__ import annotations
 

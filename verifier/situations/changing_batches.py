@@ -1,6 +1,6 @@
 """Changing batches: two micro-batches, then one batch of twice the size, then two again, in float32.
 
-What was learnt of the first step does not hold: how many backwards there are, and how many rows.
+What a strategy learned in the first step no longer holds: the number of backwards, and the number of rows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Clipping: the norm of the synchronised gradients is clipped before the step.
 
-In the first step and the third it is larger than it may be; in the second it may be far larger, and nothing is clipped.
+In the first and third step the norm is larger than the limit. In the second step the limit is far larger, and nothing
+is clipped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Clipping in float32: parameters in float32 alone, as most models have them, and a norm that is clipped.
+"""Clipping in float32: parameters in float32 alone, as in most models, and a norm that is clipped.
 
-A norm may have a fast path where all gradients are of one dtype. In ``standard`` where the strategy's own text defines
-a clipping.
+A norm may have a fast path where all gradients have one dtype. In ``standard`` where the strategy's own text defines a
+clipping.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Clipping with groups: AdamW, two micro-batches, two groups of parameters, and one norm of all the step's gradients.
 
-A norm that is taken of the first group, or of each group by itself, is another. AdamW's steps hardly tell whether its
-gradients were clipped; a clipping that is left out for some kinds of optimizers is seen in the gradients.
+The norm of the first group, or a norm for each group, is another norm. AdamW's steps hardly show whether its gradients
+were clipped, so a clipping that is left out for some kinds of optimizers is seen in the gradients.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Clipping by the largest: ``norm_type=inf``, where the strategy has a ``clip_grad_norm_()`` of its own that takes it.
 
-Norms of parts are put together by adding up their squares, and largest elements are not. In ``standard`` where the
-strategy's own text has a ``norm_type`` in it.
+Norms of parts are combined by adding their squares; largest elements are not. In ``standard`` where the strategy's own
+text has a ``norm_type``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Clipping, strided: gradients are clipped whose elements do not lie in row-major order.
 
-A ``clip_grad_norm_()`` of a strategy's own that takes one flat tensor of all gradients, and puts back what comes of it,
-has to know in which order elements lie. In ``standard`` where the strategy's own text defines one.
+A strategy's own ``clip_grad_norm_()`` may copy all gradients into one flat tensor and back. It then has to know the
+order of their elements. In ``standard`` where the strategy's own text defines one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Complex: real and complex parameters in one model. What is averaged must be both parts."""
+"""Complex: real and complex parameters in one model. Both parts of a complex gradient must be averaged."""
 
 from __future__ import annotations
 

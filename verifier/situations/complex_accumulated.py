@@ -1,7 +1,7 @@
 """Complex, accumulated: real and complex parameters, two micro-batches, the first under ``no_sync``.
 
-Who keeps gradients elsewhere until they are synchronised has to keep both parts there. In ``standard`` where the
-strategy's own text speaks of complex numbers, and otherwise ``complex`` has to do.
+A strategy that keeps gradients elsewhere until they are synchronised has to keep both parts there. In ``standard``
+where the strategy's own text speaks of complex numbers; otherwise ``complex`` has to do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Complex start: real and complex parameters, built with other numbers on every rank.
 
-A weight that is neither a floating point number, as ``is_floating_point()`` has it, nor a whole one is easily left out.
-In ``standard`` where the strategy's own text speaks of complex numbers, or asks that.
+A weight that is neither a floating point number (by ``is_floating_point()``) nor an integer is easily left out. In
+``standard`` where the strategy's own text speaks of complex numbers, or calls ``is_floating_point()``.
 """
 
 from __future__ import annotations

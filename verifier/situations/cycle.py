@@ -1,6 +1,6 @@
-"""Cycle: after the first of two steps momentum falls, as torch's ``OneCycleLR`` lets it, in ``param_groups``.
+"""Cycle: after the first of two steps momentum falls, as torch's ``OneCycleLR`` does it, in ``param_groups``.
 
-Who hands ``lr`` on to an optimizer inside, and nothing else, goes on with the old one. Not tried where a group has no
+A strategy that hands only ``lr`` on to an inner optimizer goes on with the old momentum. Not tried where a group has no
 ``momentum``.
 """
 

@@ -1,6 +1,6 @@
 """Dataclass outputs: the model returns a dataclass of tensors and a tuple, as many language models do.
 
-A wrapper that looks for gradients by way of the output has to look inside; torch's DDP does.
+A wrapper that finds gradients by way of the output has to look inside; torch's DDP does.
 """
 
 from __future__ import annotations

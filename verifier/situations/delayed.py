@@ -1,6 +1,6 @@
 """Delayed: collectives start late on some ranks and finish late, in another order. All of it is legal.
 
-So is a backward that is slow: behind every hook of the strategy's it waits for what threads of its own may do.
+The backward is slow, too: it pauses after every hook of the strategy, so that the strategy's own threads can act.
 """
 
 from __future__ import annotations

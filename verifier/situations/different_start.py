@@ -1,9 +1,9 @@
 """Different start: every rank draws its own initial weights and buffers. A wrapper must make the replicas equal.
 
-Judged by LS001 and LS002: whatever is wrong at the start is wrong ever after, and would drown what comes later. And by
-LS101 where the first forward found replicas equal: an optimizer that was made before they were may hold other numbers.
-And by LS301: in what order ranks talk does not depend on what they hold, and who dies or hangs of it here would else
-leave nothing to judge.
+Judged by LS001 and LS002: what is wrong at the start stays wrong, and would hide everything later. LS101 judges it,
+too, where the first forward found replicas equal: an optimizer that was made before they were equal may hold other
+numbers. LS301 judges it because the order of collectives does not depend on what the ranks hold, and a rank that dies
+or hangs here would leave nothing else to judge.
 """
 
 from __future__ import annotations

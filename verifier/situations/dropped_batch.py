@@ -1,6 +1,6 @@
 """Dropped batch: after a backward, gradients are thrown away by ``zero_grad()``, and the next batch is taken.
 
-As loops do after a spike, or where a loss scaler has met an infinity. What a wrapper keeps beside ``.grad`` (main
+Loops do this after a spike, or where a loss scaler has met an infinity. What a wrapper keeps beside ``.grad`` (main
 gradients, flat buffers, counters of what is ready) has to be as it was before. Nothing is dropped where weights move in
 the backward itself.
 """

@@ -1,6 +1,6 @@
 """Dropped micro-batch: after one under ``no_sync``, gradients are thrown away by ``zero_grad()``, and a step begins.
 
-As loops do that meet a spike, or run out of memory, before the last micro-batch of a step. What a wrapper has
+Loops do this if they meet a spike, or run out of memory, before the last micro-batch of a step. What a wrapper has
 accumulated beside ``.grad`` until it synchronises has to be thrown away, too. Not tried without a ``no_sync()``, nor
 under torch's ``fully_shard``, which keeps it.
 """

@@ -1,6 +1,6 @@
-"""Eval mode: the model is trained while it is in evaluation mode, as when statistics and dropout are to stay off.
+"""Eval mode: the model is trained in evaluation mode, as when statistics and dropout are to stay off.
 
-Whoever takes ``module.training`` for "this is a training step" does not synchronise then.
+A strategy that takes ``module.training`` for "this is a training step" does not synchronise then.
 """
 
 from __future__ import annotations

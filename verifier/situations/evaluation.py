@@ -1,8 +1,8 @@
 """Evaluation: before the first step and after each of two, a forward in evaluation mode, without gradients.
 
 A forward that no backward follows must not leave the wrapper waiting for one, or the next step unsynchronised. There
-are several evaluations because a copy that is made for the first one is right in that one; and one comes before all
-training, as Lightning's sanity check does: what a wrapper sets up in its first forward, it sets up in that one.
+are several evaluations, because a copy that is made for the first one is right only in that one. One comes before all
+training, as Lightning's sanity check does: everything that a wrapper sets up in its first forward is set up there.
 """
 
 from __future__ import annotations

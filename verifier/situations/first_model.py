@@ -1,6 +1,6 @@
 """First model: another one is wrapped after it in the same process, and they train in turns, in exact arithmetic.
 
-Who finds parameters by their names, outside of the wrapper, finds those of the model that came last. Two steps.
+A strategy that looks up parameters by name, outside of the wrapper, finds those of the model that came last. Two steps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Float32: the dtype that most people train in, held to the rounding of a mean over ranks and no more; three steps.
 
-The optimizer is handed what ``model.parameters()`` is, a generator: who goes through it twice finds nothing the second
-time. And weights decay, as all other situations ask for in float64 alone: a fast path is one of float32.
+The optimizer is given ``model.parameters()``, a generator: a strategy that iterates over it twice finds nothing the
+second time. Weights decay here, because all other situations ask for decay only in float64, and a fast path is one of
+float32.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Frozen start: a model most of which is frozen, built with other numbers on every rank.
 
-Judged by LS001 and LS002, and by LS301 as different_start is: what is not trained never comes to agree by itself, and
-gradients are means over different models. The first forward is that of a first micro-batch, under ``no_sync()`` where
-there is one: replicas have to be equal by then.
+Judged by LS001 and LS002, and by LS301 as different_start is: frozen weights never become equal by themselves, and
+gradients would be means over different models. The first forward is that of a first micro-batch, under ``no_sync()``
+where there is one: replicas have to be equal by then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Gated: on each rank one expert's gradient is all zeros, and not None; then the last rank has nothing but zeros.
 
-Who sends nothing where there is nothing but zeros decides that on one rank alone, and the others wait, or take what
-comes next for it: of one expert in the first step, of whole buckets in the second.
+A strategy that sends nothing for a gradient of zeros decides that on one rank alone. The other ranks then wait, or take
+the rank's next message in its place. In the first step that concerns one expert, in the second whole buckets.
 """
 
 from __future__ import annotations

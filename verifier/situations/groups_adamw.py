@@ -1,8 +1,8 @@
 """Groups under AdamW: two groups of parameters that decay and learn at rates of their own, and a rate that falls.
 
-An optimizer of the strategy's own that keeps one rate for all, as flat and sharded ones do, loses what the groups say.
-After the second step betas change, and the decay of one group, and the rate of the other: who takes over the learning
-rate alone, or from the first group, goes on with the old ones. Where groups show no betas that is left out.
+A strategy's own optimizer that keeps one rate for all, as flat and sharded ones do, loses what the groups say. After
+the second step the betas change, and so do one group's decay and the other's rate. A strategy that takes over the
+learning rate alone, or from the first group, goes on with the old ones. Where groups show no betas that is left out.
 Not tried where an engine, or a ``Driver``, makes an optimizer by itself that has no groups.
 
 In ``standard`` where the strategy's own text has to do with optimizers, or there is none to read.

@@ -1,7 +1,7 @@
 """Clipping in halves: parameters in float16 and float32, and a norm that float16 holds, and not its square.
 
-A norm that is added up in the gradients' own dtype is infinite, and what is divided by it 0: nothing is trained, and
-nobody notices. In ``standard`` where the strategy's own text defines a clipping.
+A norm that is added up in the gradients' own dtype is infinite, and gradients divided by it are 0: nothing is trained,
+without an error. In ``standard`` where the strategy's own text defines a clipping.
 """
 
 from __future__ import annotations

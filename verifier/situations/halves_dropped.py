@@ -1,7 +1,7 @@
-"""Halves that are tied, and a batch that is dropped: what accumulates beside ``.grad``, in another dtype.
+"""Halves that are tied, and a dropped batch: gradients that accumulate beside ``.grad``, in another dtype.
 
-Main gradients in float32 are added up by hooks, which a weight with two names may have twice; and what ``zero_grad()``
-does not know of is not thrown away. In ``standard`` where the strategy's own text speaks of precision.
+Main gradients in float32 are added up by hooks, and a weight with two names may have its hook twice. What
+``zero_grad()`` does not know of is not thrown away. In ``standard`` where the strategy's own text speaks of precision.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Overflow in half precision: as ``overflow``, where the gradient that is infinite is of a layer in float16.
+"""Overflow in half precision: as ``overflow``, where the infinite gradient belongs to a layer in float16.
 
-Scalers look for infinities where they occur. A rank that looks at its own, before they are added up, leaves out a step
-that others take. In ``standard`` where the strategy's own text speaks of precision.
+Scalers look for infinities where they occur. A rank that looks only at its own gradients, before they are added up,
+skips a step that other ranks take. In ``standard`` where the strategy's own text speaks of precision.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Halves in groups: parameters in half precision, groups with options of their own, and a learning rate that falls.
 
-Whoever trains copies in float32 has an optimizer of its own for them, made once: with the options that groups had then,
-or with the defaults; and it is not the one that a scheduler was given. In ``standard`` where the strategy's own text
+A strategy that trains copies in float32 has its own optimizer for them, made once: with the options that groups had
+then, or with defaults. It is not the optimizer that the scheduler got. In ``standard`` where the strategy's own text
 speaks of precision.
 """
 

@@ -1,8 +1,7 @@
 """Halves at the start: parameters in half precision, built with other numbers on every rank.
 
-Copies of them in float32, from which an optimizer trains, are often made before replicas are equal: weights agree in
-the first forward, and no longer after the first step. In ``standard`` where the strategy's own text speaks of
-precision.
+The float32 copies from which an optimizer trains are often made before replicas are equal: weights agree in the first
+forward, and not after the first step. In ``standard`` where the strategy's own text speaks of precision.
 """
 
 from __future__ import annotations

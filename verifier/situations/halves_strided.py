@@ -1,6 +1,6 @@
 """Halves in column-major order: parameters in half precision whose memory is not in row-major order.
 
-Copies of them in float32 are made, and written back, by views as often as not: of what is not contiguous a view is
+Float32 copies of them are often made, and written back, by views. A view of a tensor that is not contiguous may be
 another tensor. In ``standard`` where the strategy's own text speaks of precision.
 """
 

@@ -1,7 +1,7 @@
 """Halves that a rank does not use: as ``unused``, where the branches are in float16 and bfloat16.
 
-Who keeps what is in half precision apart has lists of its own, and a rank that has nothing to bring to one of them. In
-``standard`` where the strategy's own text speaks of precision.
+A strategy that keeps half-precision parameters apart has lists of its own, and a rank may have nothing to bring to one
+of them. In ``standard`` where the strategy's own text speaks of precision.
 """
 
 from __future__ import annotations

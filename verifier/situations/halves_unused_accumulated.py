@@ -1,7 +1,7 @@
 """Halves that earlier micro-batches alone use: as ``unused_accumulated``, where branches are in float16 and bfloat16.
 
-Who keeps float32 sums of what is in half precision has to bring those, too, of which the last backward had nothing. In
-``standard`` where the strategy's own text speaks of precision.
+A strategy that keeps float32 sums of half-precision gradients has to bring the sums of parameters that the last
+backward did not use, too. In ``standard`` where the strategy's own text speaks of precision.
 """
 
 from __future__ import annotations

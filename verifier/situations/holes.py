@@ -1,8 +1,8 @@
 """Holes: a parameter that is a column of a larger matrix, built with other numbers on every rank.
 
-gloo's broadcast moves the first numbers of its memory, not the column, and says nothing (`lockstep doctor` shows it);
-who broadcasts parameters as they are is caught by it on gloo, torch's own ZeroRedundancyOptimizer included. So only
-what claims ``holes_in_memory`` is put through it.
+gloo's broadcast moves the first numbers of its memory, not the column, without an error (`lockstep doctor` shows it).
+Any strategy that broadcasts parameters as they are fails on gloo, torch's own ZeroRedundancyOptimizer included. So only
+strategies that claim ``holes_in_memory`` are tried here.
 """
 
 from __future__ import annotations

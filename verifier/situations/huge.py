@@ -1,6 +1,6 @@
 """Huge: three branches whose weights are each a little larger than a bucket of the usual 25 MiB.
 
-Who fills buckets up to a cap has to do something with what is over it by itself.
+A strategy that fills buckets up to a cap needs a rule for a single parameter above it.
 """
 
 from __future__ import annotations

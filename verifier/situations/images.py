@@ -1,7 +1,7 @@
 """Images: two steps through a convolution and BatchNorm2d, whose statistics are over rows, height and width.
 
-Who synchronises norms has to count all of these, and to keep the channels apart. As in ``buffers``, a norm over a
-rank's samples and one over all samples are both right, and gradients are compared in the first step.
+A strategy that synchronises norms has to count all of these, and to keep the channels apart. As in ``buffers``, a norm
+over a rank's samples and one over all samples are both right, and gradients are compared in the first step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Imported first: one step, by a strategy that was imported before there was a process group, as scripts do.
 
-A world size that is asked for then, and kept, is 1. In ``standard`` where the strategy's own text asks outside of its
-functions, or in their defaults. Who cannot be imported without a process group is not asked.
+A world size that is read then, and kept, is 1. In ``standard`` where the strategy's own text reads it outside of its
+functions, or in their defaults. A strategy that cannot be imported without a process group is not tried.
 """
 
 from __future__ import annotations

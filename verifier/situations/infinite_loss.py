@@ -1,6 +1,6 @@
 """Infinite loss: on the last rank the loss is infinite, by a constant, and no gradient is.
 
-Who leaves out a step for that has to agree on it with the others.
+A strategy that skips a step for that has to agree on it with the other ranks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Input gradients: what the model is given asks for its gradient, as an encoder's or a generator's output does.
+"""Input gradients: the model's input asks for its gradient, as an encoder's or a generator's output does.
 
-A part of the whole is often trained outside of the wrapper. Whoever moves or gathers inputs may hand on copies that
-lead nowhere.
+A part of a whole is often trained outside of the wrapper. A strategy that moves or gathers inputs may hand on copies
+from which no gradient flows back.
 """
 
 from __future__ import annotations

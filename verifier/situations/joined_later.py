@@ -1,9 +1,9 @@
 """Joined later: the optimizer is made with half of the parameters, and the others join by ``add_param_group()``.
 
-As where layers are unfrozen one after the other. An optimizer that shares parameters out among ranks, or keeps a list
-of what it reduces, has often made it by then; the base class calls ``add_param_group()`` at the start as well. Only
-tried where the optimizer has an ``add_param_group()`` of its own; in ``standard`` where the strategy's own text defines
-one. Momentum shows who forgets state that came later.
+Loops do this when they unfreeze layers one after the other. By then an optimizer that divides parameters among ranks,
+or keeps a list of what it reduces, has often done so. The base class calls ``add_param_group()`` at the start as well.
+Only tried where the optimizer has an ``add_param_group()`` of its own; in ``standard`` where the strategy's own text
+defines one. Momentum shows a strategy that forgets the state of later parameters.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Large gradients: their mean over ranks is a number that float16 can hold, and their sum is not.
+"""Large gradients: float16 can hold their mean over ranks, and cannot hold their sum.
 
-torch's own hook for float16 divides before it adds up, for that reason. In ``standard`` where the strategy's own text
-has a word for float16 in it. Not judged where the strategy multiplies the loss, as a scaler does: float16 holds even
-less of that, and a scaler may rightly leave out the step; nor where it declares a sum in float16.
+torch's own hook for float16 therefore divides before it adds up. In ``standard`` where the strategy's own text has a
+word for float16. Not judged where the strategy multiplies the loss, as a scaler does, because float16 holds even less
+of that and a scaler may rightly skip the step; nor where it declares a sum in float16.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Large start: two branches with a weight of more than 2^20 elements each, and other numbers in them on every rank.
 
-What is sent in pieces at the start may lose the last one, or lie in another order where it lands. In ``standard`` where
-the strategy's own text asks for the size of a tensor, or cuts one into pieces.
+A start that is sent in pieces may lose its last piece, or put the pieces in another order. In ``standard`` where the
+strategy's own text asks for the size of a tensor, or cuts one into pieces.
 """
 
 from __future__ import annotations

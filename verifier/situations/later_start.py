@@ -1,6 +1,6 @@
 """Later start: every rank draws its own initial weights, and there are twenty-four steps after that.
 
-Slow weights, averages and anchors are often copied before replicas are equal, and first come back some steps later. In
+Slow weights, averages and anchors are often copied before replicas are equal, and are used only some steps later. In
 ``standard`` where the strategy's own text speaks of what happens every few steps.
 """
 

@@ -1,8 +1,8 @@
 """Later steps: forty, because not every strategy does the same from its first step to its last.
 
-Hooks that compress after a warm-up, averaging that becomes rare, and whatever happens "every ten steps" are all
-right in the three or four steps of other situations. The model is small, because the steps are many. Gradients become
-ready in another order on each rank, which matters to buckets that are cut anew when some steps are done.
+Hooks that compress after a warm-up, averaging that becomes rare, and whatever happens "every ten steps" are all right
+in the three or four steps of other situations. The model is small, because the steps are many. Gradients become ready
+in another order on each rank, which matters to buckets that are cut anew after some steps.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Loose forwards: two whose losses are summed, one without gradients, the only backward; then one that none follows.
+"""Loose forwards: two with summed losses, one without gradients, the only backward; then one that no backward follows.
 
-As where two views of a sample are compared, where figures for the log are taken before the backward, and where a loop
-drops the loss of a bad batch. Who counts forwards to know when the last backward has come is wrong from there on, and
-so is who decides in each forward whether the backward synchronises.
+Loops do this where they compare two views of a sample, where they compute figures for the log before the backward, and
+where they drop the loss of a bad batch. A strategy that counts forwards to know which backward is the last is wrong
+from then on, and so is one that decides in each forward whether the backward synchronises.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Loss that is no number: the loss is NaN, by a constant, and no gradient is; on rank 0, the last rank, rank 0.
+"""NaN loss: the loss is NaN, by a constant, and no gradient is; on rank 0, the last rank, rank 0.
 
-As ``infinite_loss``, for those who ask ``isnan(loss)`` before a backward, or let rank 0 ask for all.
+As ``infinite_loss``, for strategies that ask ``isnan(loss)`` before a backward, or let rank 0 ask for all.
 """
 
 from __future__ import annotations

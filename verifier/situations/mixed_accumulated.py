@@ -1,7 +1,7 @@
 """Mixed dtypes, accumulated: narrow and wide parameters in one model, two micro-batches, the first under ``no_sync()``.
 
-Who keeps a wider copy of a narrow gradient has to add to it, and not to replace it. Each parameter is held to its own
-rounding, of the sum over micro-batches, too.
+A strategy that keeps a wider copy of a narrow gradient has to add to it, and not to replace it. Each parameter is held
+to its own rounding, of the sum over micro-batches, too.
 """
 
 from __future__ import annotations

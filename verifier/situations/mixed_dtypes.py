@@ -1,6 +1,7 @@
 """Mixed dtypes: float32, float64, bfloat16 and float16 parameters in one model, each held to its own rounding.
 
-Every weight has more than 2048 elements: float16 does not hold the place of each, nor bfloat16 that of most.
+Every weight has more than 2048 elements. float16 cannot represent all of their positions, and bfloat16 cannot represent
+most of them.
 """
 
 from __future__ import annotations

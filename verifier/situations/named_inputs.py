@@ -1,4 +1,4 @@
-"""Named inputs: the model is given one of its inputs by name, as a mask is, and does without if it gets none."""
+"""Named inputs: the model is given one of its inputs by name, such as a mask, and also runs without it."""
 
 from __future__ import annotations
 

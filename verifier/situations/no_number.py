@@ -1,8 +1,8 @@
-"""No number: one gradient is NaN, as after 0/0 in the data; on rank 0, then on the last rank, then on all.
+"""NaN: one gradient is NaN, as after 0/0 in the data; on rank 0, then on the last rank, then on all.
 
-As ``overflow``, for those who look for NaN and not for infinity: who takes zeros for it before the sum hides it from
-whoever watches, and who leaves out the step has to do so on every rank. A guard that asks rank 0 alone takes the step
-that has the last rank's NaN in it.
+As ``overflow``, for strategies that look for NaN and not for infinity. A strategy that replaces it by zeros before the
+sum hides it from the other ranks. A strategy that skips the step has to do so on every rank. A guard that asks rank 0
+alone takes the step that has the last rank's NaN in it.
 """
 
 from __future__ import annotations

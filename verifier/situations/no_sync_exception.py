@@ -12,7 +12,7 @@ SITUATION = Situation(
         "num_steps": 3,
         "raise_before": 2,
         "small_buckets": True,
-        "judged_by": ("LS401", "LS502"),  # what is written to in flight is no matter of no_sync(), and has to be told
+        "judged_by": ("LS401", "LS502"),  # LS401: a write to a tensor in flight is not about no_sync(), and is reported
         "needs": ("float64",),
     },
 )

@@ -1,8 +1,8 @@
 """Accumulation on several nodes: two micro-batches, the second step clipped, where ranks are told of several nodes.
 
-Who reduces within a node first, and between nodes later, has to send between them all that has been accumulated; and a
-norm of parts that each node holds whole is not to be added up over the job. In ``standard`` where the strategy's own
-text speaks of local ranks, or makes groups.
+A strategy that reduces within a node first, and between nodes later, has to send the whole accumulated gradient between
+them. The norm of a part that each node holds whole must not be added up over the job. In ``standard`` where the
+strategy's own text speaks of local ranks, or makes groups.
 """
 
 from __future__ import annotations

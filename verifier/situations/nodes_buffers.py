@@ -1,7 +1,7 @@
 """Nodes' buffers: as ``buffers``, where ranks are told that they are on several nodes, half of them on each.
 
-Statistics that are sent by the first rank of a node, or averaged over a node, are the same everywhere on one node
-alone. In ``standard`` where the strategy's own text speaks of local ranks, or makes groups.
+Statistics that are sent by the first rank of a node, or averaged over a node, are equal everywhere only if there is one
+node. In ``standard`` where the strategy's own text speaks of local ranks, or makes groups.
 """
 
 from __future__ import annotations

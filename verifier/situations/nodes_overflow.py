@@ -1,6 +1,6 @@
 """Overflow on several nodes: as ``overflow``, where ranks are told that they are on several nodes.
 
-Who asks the ranks of its own node alone whether something is infinite leaves out a step that other nodes take. In
+A strategy that asks only the ranks of its own node whether something is infinite skips a step that other nodes take. In
 ``standard`` where the strategy's own text speaks of local ranks, or makes groups.
 """
 

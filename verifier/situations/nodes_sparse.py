@@ -1,7 +1,7 @@
 """Sparse gradients on several nodes: as ``sparse``, where ranks are told that they are on several nodes.
 
-Who reduces within a node first, and between nodes later, has to send sparse gradients both ways. In ``standard`` where
-the strategy's own text speaks of local ranks, or makes groups.
+A strategy that reduces within a node first, and between nodes later, has to send sparse gradients both ways. In
+``standard`` where the strategy's own text speaks of local ranks, or makes groups.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Start on several nodes: as different_start, where ranks are told that they are on several nodes.
 
-Weights that are handed out by the rank whose LOCAL_RANK is 0 have as many origins as there are nodes.
+If the rank whose LOCAL_RANK is 0 sends the weights, they have as many origins as there are nodes.
 """
 
 from __future__ import annotations

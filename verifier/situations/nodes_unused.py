@@ -1,7 +1,7 @@
 """Unused parameters on several nodes: as ``unused``, where ranks are told that they are on several nodes.
 
-What is used on a node is not what is used in the job: nodes that go by their own lists match other collectives. In
-``standard`` where the strategy's own text speaks of local ranks, or makes groups.
+The parameters used on a node are not those used in the job: nodes that go by their own lists pair different
+collectives. In ``standard`` where the strategy's own text speaks of local ranks, or makes groups.
 """
 
 from __future__ import annotations

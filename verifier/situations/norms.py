@@ -1,7 +1,8 @@
-"""Norms: BatchNorm's own weight and bias, for two steps in evaluation mode, of those that leave buffers alone as well.
+"""Norms: BatchNorm's own weight and bias, for two steps in evaluation mode, also where buffers are left alone.
 
-``buffers`` is for who synchronises them; their norms' weights are anybody's. A function that averages gradients by the
-type of their module forgets them. In evaluation mode a norm treats rows one by one: a batch may come in parts.
+``buffers`` is for strategies that synchronise buffers; every strategy trains the norms' weights. A function that
+averages gradients by the type of their module forgets them. In evaluation mode a norm treats rows one by one, so a
+batch may come in parts.
 """
 
 from __future__ import annotations

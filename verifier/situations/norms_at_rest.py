@@ -1,7 +1,7 @@
 """Norms at rest: BatchNorm alone is in evaluation mode, as where a detector is fine-tuned on small batches.
 
-It normalises by what it has learnt before, and its weight and bias are trained. Who calls ``train()`` on the model
-within a forward sets it going again.
+It normalises with the statistics that it learned before, and its weight and bias are trained. A strategy that calls
+``train()`` on the model within a forward switches it on again.
 """
 
 from __future__ import annotations

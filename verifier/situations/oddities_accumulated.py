@@ -1,7 +1,7 @@
 """Oddities accumulated: the same parameters, two micro-batches, the first under ``no_sync``.
 
-A weight under two names, or used twice, has two parts to its gradient in each of them; a scalar has nothing to be a
-view of.
+A weight under two names, or used twice, has two parts to its gradient in each micro-batch. A scalar cannot be a view of
+anything.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plain: one step in exact arithmetic, where nothing but a factor that rounds may make a difference."""
+"""Plain: one step in exact arithmetic, where only a factor that rounds may make a difference."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Re-entrant: blocks under re-entrant checkpointing, each of which runs a backward inside the backward.
 
-The default of torch's ``checkpoint()`` for years, and of many training scripts still. A callback for the end of the
-backward that is queued by the first hook runs at the end of the innermost one, when most gradients are yet to come.
+This was the default of torch's ``checkpoint()`` for years, and still is in many training scripts. A callback for the
+end of the backward that the first hook queues runs at the end of the innermost backward, before most gradients have
+come.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Re-entrant, tied: a weight gets its gradient in two parts, one in a re-entrant checkpoint and one after it.
 
-Judged only where claimed (``reentrant_sharing``): torch's DDP reduces the first part alone, without a word, unless it
-has ``static_graph=True``. Who reduces a gradient as soon as a hook has seen it has to wait here for the backward's end.
+Judged only where claimed (``reentrant_sharing``): torch's DDP reduces the first part alone, without an error, unless it
+has ``static_graph=True``. A strategy that reduces a gradient as soon as a hook has seen it has to wait here for the
+backward's end.
 """
 
 from __future__ import annotations

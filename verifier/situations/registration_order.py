@@ -1,7 +1,7 @@
-"""Registration order: odd ranks register two equal layers the other way round. Matched by name, or refused.
+"""Registration order: odd ranks register two equal layers the other way round. They are matched by name, or refused.
 
-torch's DDP pairs parameters by place and compares shapes only, so it swaps the two without an error; only what claims
-``registration_order`` is put through it.
+torch's DDP pairs parameters by place and compares shapes only, so it swaps the two without an error. Only strategies
+that claim ``registration_order`` are tried.
 """
 
 from __future__ import annotations

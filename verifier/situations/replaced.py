@@ -1,7 +1,7 @@
 """Replaced: after the first of two steps a layer makes way for a new one, and the optimizer is made anew.
 
-As a head is exchanged for another task. The new parameters have none of the hooks that the old ones had. Followed, or
-refused; never ignored.
+A head is exchanged like this for another task. The new parameters have none of the hooks that the old ones had. A
+strategy follows or refuses the change, and never ignores it.
 """
 
 from __future__ import annotations

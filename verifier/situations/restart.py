@@ -1,8 +1,8 @@
 """Restart: the run is saved, everything is built anew, model and optimizer, and then both are loaded.
 
-As most training scripts do it; in ``resume`` the optimizer is made from what has been loaded. The model has frozen
-weights and buffers drawn at random, and AdamW counts its steps: a checkpoint has to hold those as well. Here, too, it
-is the second checkpoint that is loaded.
+Most training scripts do it this way; in ``resume`` the optimizer is made from loaded weights. The model has frozen
+weights and buffers drawn at random, and AdamW counts its steps: a checkpoint has to hold those as well. The second
+checkpoint is the one that is loaded, here too.
 """
 
 from __future__ import annotations

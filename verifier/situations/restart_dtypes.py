@@ -1,7 +1,8 @@
 """Restart with several dtypes: layers of the same shape, in float32, float64 and float32 again, saved and loaded.
 
-Who keeps a buffer for each dtype has parameters in another order than the model, and must not save states by the one
-order and load them by the other. By SGD's momentum: AdamW would make a rounding of float32 as long as a step.
+A strategy that keeps a buffer for each dtype has parameters in another order than the model. It must not save states in
+one order and load them in the other. The rule is SGD with momentum, because AdamW would make a rounding of float32 as
+long as a step.
 
 In ``standard`` where the strategy's own text has to do with optimizers, or there is none to read.
 """

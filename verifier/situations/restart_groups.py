@@ -1,8 +1,9 @@
-"""Restart with groups: as ``restart``, with two groups of parameters whose options have to come back as they were.
+"""Restart with groups: as ``restart``, with two groups of parameters whose options must come back as they were.
 
-It was saved once before. The optimizer's order is not the model's, and it holds frozen parameters as well, which have
-no state: who puts states in a row by the one order, and takes them out by another, gives parameters those of others.
-A situation of its own: who refuses groups is still asked whether its state is loaded into what was built before.
+It was saved once before. The optimizer's order is not the model's, and it also holds frozen parameters, which have no
+state. A strategy that puts states in a row by one order, and takes them out by another, gives parameters the states of
+others. It is its own situation so that a strategy that refuses groups is still asked to load its state into what was
+built before.
 
 In ``standard`` where the strategy's own text has to do with optimizers, or there is none to read.
 """

@@ -1,8 +1,8 @@
-"""Restart with parameters that nobody has used yet: an optimizer has no state of those when the run is saved.
+"""Restart with unused parameters: an optimizer has no state of parameters that nobody has used when the run is saved.
 
-Who saves the states in a row, and gives them back by place, gives them to others. They are used first after the
-restart, and have taken fewer steps than others then. But for the restart it is ``unused_adamw``: what is wrong there as
-well is no matter of saving.
+A strategy that saves the states in a row, and returns them by place, gives them to other parameters. These parameters
+are first used after the restart, and have then taken fewer steps than others. Without the restart it is
+``unused_adamw``: what is wrong there as well is not caused by saving.
 """
 
 from __future__ import annotations

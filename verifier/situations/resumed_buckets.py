@@ -1,7 +1,7 @@
 """Resume in small buckets: as ``resume``, where the strategy is told to make its buckets small.
 
-Shards of a bucket have padding, which is saved or is not: what follows in the next bucket is looked up behind it. Only
-tried where ``wrap`` takes a cap in MB that has a default; in ``standard`` where the strategy's own text has one.
+Shards of a bucket have padding, which is saved or is not, and the next bucket is looked up behind it. Only tried where
+``wrap`` takes a cap in MB that has a default; in ``standard`` where the strategy's own text has one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Resumed evaluation: what was saved is loaded, and before any further step the model is evaluated.
 
-As a script does that only measures what a checkpoint is worth. What a wrapper evaluates beside the weights that it
-trains (a copy, a cache, a narrower dtype) has to be that of the loaded ones. The same evaluation comes before the save:
-who is wrong there already is left to ``evaluation``.
+A script does this that only measures a checkpoint. If a wrapper evaluates something other than the weights that it
+trains (a copy, a cache, a narrower dtype), it has to match the loaded weights. The same evaluation comes before the
+save: a strategy that is wrong there already is left to ``evaluation``.
 """
 
 from __future__ import annotations

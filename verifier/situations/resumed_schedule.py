@@ -1,8 +1,8 @@
 """Resumed schedule: the learning rate falls, the run is saved and resumed, and then it falls again.
 
-What is loaded brings ``param_groups`` of its own: an optimizer inside another, or a copy of its groups, that shared
-them with the one that the scheduler holds may share them no more. Who ignores the schedule from the start is wrong
-before anything is saved, which is left to ``schedule``. Not tried where a group has no ``lr``.
+What is loaded brings ``param_groups`` of its own. An optimizer inside another, or a copy of its groups, may have shared
+them with the one that the scheduler holds, and share them no more. A strategy that ignores the schedule from the start
+is wrong before anything is saved; that is left to ``schedule``. Not tried where a group has no ``lr``.
 
 In ``standard`` where the strategy's own text has to do with optimizers, or there is none to read.
 """

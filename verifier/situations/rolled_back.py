@@ -1,7 +1,7 @@
 """Rolled back: what was saved after two of three steps is loaded into a model and an optimizer that have trained.
 
-As a run does that goes back to its best checkpoint, or to the last one before a spike. What is set up in the first step
-(master weights, flat buffers, moments) has to follow what is loaded, however late that comes.
+A run does this that goes back to its best checkpoint, or to the last one before a spike. What a strategy sets up in the
+first step (master weights, flat buffers, moments) has to follow what is loaded, however late that comes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rolled back, and accumulated: as ``rolled_back``, with two micro-batches a step, the first under ``no_sync``.
 
-What accumulates beside ``.grad`` is often set up anew by what is loaded, and has to add up afterwards as it did before.
-In ``standard`` where the strategy's own text speaks of what it accumulates, or has a ``backward()``.
+What accumulates beside ``.grad`` is often set up anew by loading, and has to add up afterwards as it did before. In
+``standard`` where the strategy's own text speaks of what it accumulates, or has a ``backward()``.
 """
 
 from __future__ import annotations

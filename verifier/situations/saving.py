@@ -1,6 +1,6 @@
 """Saving: after the first of two steps the state of model and optimizer is asked for, and training goes on.
 
-Gathering shards, moving moments or taking hooks off for a checkpoint has to be undone before the next step.
+If a checkpoint gathers shards, moves moments or takes hooks off, that has to be undone before the next step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Schedule: after the first of two steps the learning rate falls, where a scheduler lets it: in ``param_groups``.
+"""Schedule: after the first of two steps the learning rate falls, as a scheduler does it: in ``param_groups``.
 
-An optimizer inside another, made once with what it was given then, goes on with the old one. Not tried where a group
-has no ``lr``: torch's schedulers refuse those.
+An inner optimizer, made once with the rate of that time, goes on with the old one. Not tried where a group has no
+``lr``: torch's schedulers refuse those.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Schedule of groups: two groups begin with the same options, and then the learning rate of one of them falls.
 
-As where one half of a model is warmed up, or thawed, on its own. What merges groups that are alike, or takes over the
-rate of the first for all, goes on with a rate that is not theirs. Each group says its rate itself. The optimizer gets
-frozen parameters as well, as from ``model.parameters()``: they have no gradient, and do not decay. Not tried where an
-optimizer shows a single group.
+One half of a model is warmed up, or thawed, like this. A strategy that merges equal groups, or takes over the rate of
+the first for all, goes on with a wrong rate. Each group reports its rate itself. The optimizer also gets frozen
+parameters, as from ``model.parameters()``: they have no gradient, and do not decay. Not tried where an optimizer shows
+a single group.
 
 In ``standard`` where the strategy's own text has to do with optimizers, or there is none to read.
 """

@@ -1,6 +1,6 @@
 """Second start: another model was wrapped before it in the same process, and each rank built this one of other numbers.
 
-Who makes replicas equal once in a process, by a flag of the class, leaves the second model as it was built.
+A strategy that makes replicas equal once in a process, by a flag of the class, leaves the second model as it was built.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sparse and accumulated: sparse gradients, two micro-batches, the first under ``no_sync``.
 
-What the first has left is sparse, too, and is added to what is dense or sparse then.
+The first micro-batch leaves a sparse gradient, to which a dense or sparse one is added.
 """
 
 from __future__ import annotations

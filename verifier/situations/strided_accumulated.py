@@ -1,6 +1,6 @@
 """Strided and accumulated: parameters in other layouts, two micro-batches, the first under ``no_sync``.
 
-What has accumulated lies in memory as the parameter does, or as the bucket does, and the two have to be told apart.
+The accumulated gradient lies in memory as the parameter does, or as the bucket does, and the two must be told apart.
 """
 
 from __future__ import annotations

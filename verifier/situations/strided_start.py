@@ -1,7 +1,7 @@
 """Strided start: a model in column-major and channels-last layout, built with other numbers on every rank.
 
-What is sent is often a copy in row-major order, of a weight or of a buffer; who forgets to copy back what came leaves
-those alone that are laid out otherwise.
+A weight or a buffer is often sent as a copy in row-major order. A strategy that forgets to copy back what arrived
+leaves tensors of other layouts unchanged.
 """
 
 from __future__ import annotations

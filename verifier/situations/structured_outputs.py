@@ -1,6 +1,6 @@
 """Structured outputs: the model returns a dict with a tuple in it, and both parts are in the loss.
 
-A wrapper that looks for gradients by way of the output has to look inside.
+A wrapper that finds gradients by way of the output has to look inside.
 """
 
 from __future__ import annotations

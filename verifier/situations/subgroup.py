@@ -1,8 +1,8 @@
 """Subgroup: the strategy is given a process group of two ranks, or of one where there are but two, in exact arithmetic.
 
-As where several trainings share a job, or data is parallel along one dimension of a mesh. Who is given a group and asks
-torch for its rank, its world size or a root without naming it gets those of the whole job. Only tried where ``wrap``
-takes a ``process_group``; in ``standard`` where the strategy's own text has a word for one.
+Several trainings may share a job, or data may be parallel along one dimension of a mesh. A strategy that takes a group,
+and asks torch for its rank, its world size or a root without naming it, gets those of the whole job. Only tried where
+``wrap`` takes a ``process_group``; in ``standard`` where the strategy's own text has a word for one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Subgroup, accumulated: a process group smaller than the job, and two micro-batches, the first under ``no_sync``.
 
-What is kept from one micro-batch to the next is often kept on a path of its own, and where a group has one rank, some
-leave that out. Only tried where ``wrap`` takes a ``process_group``; in ``standard`` where the strategy's own text has a
-word for one.
+Gradients kept from one micro-batch to the next often take a path of their own, and some strategies leave that out for a
+group of one rank. Only tried where ``wrap`` takes a ``process_group``; in ``standard`` where the strategy's own text
+has a word for one.
 """
 
 from __future__ import annotations

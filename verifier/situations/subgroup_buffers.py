@@ -1,7 +1,7 @@
 """Subgroup's buffers: the strategy is given a process group smaller than the job, and the model keeps statistics.
 
-Gradients may be averaged in the group all the same while buffers are sent from rank 0 of the job, or averaged over it:
-each group is a training by itself, and its forwards find what its own have left. Only tried where ``wrap`` takes a
+Gradients may be averaged in the group while buffers are sent from rank 0 of the job, or averaged over it. But each
+group is a training by itself, and its forwards find what its own left. Only tried where ``wrap`` takes a
 ``process_group``; in ``standard`` where the strategy's own text has a word for one.
 """
 

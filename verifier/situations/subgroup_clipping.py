@@ -1,8 +1,8 @@
 """Subgroup's clipping: the strategy is given a process group smaller than the job, and gradients are clipped.
 
-A ``clip_grad_norm_()`` of a strategy's own adds the squares of parts up over ranks, and has to add up those of the
-group that it was given. Only tried where ``wrap`` takes a ``process_group``; in ``standard`` where the strategy's own
-text has a word for one.
+A strategy's own ``clip_grad_norm_()`` adds up the squares of parts over ranks, and has to use the group that it was
+given. Only tried where ``wrap`` takes a ``process_group``; in ``standard`` where the strategy's own text has a word for
+one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Subgroup's complex parameters: a process group smaller than the job, and layers of complex numbers.
 
-They go as pairs of real numbers, by a path of their own, and that has to name the group, too. Only tried where ``wrap``
-takes a ``process_group``; in ``standard`` where the strategy's own text has a word for one.
+Complex numbers travel as pairs of real numbers, by a path of their own, which has to name the group, too. Only tried
+where ``wrap`` takes a ``process_group``; in ``standard`` where the strategy's own text has a word for one.
 """
 
 from __future__ import annotations

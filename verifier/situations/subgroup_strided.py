@@ -1,6 +1,6 @@
 """Subgroup's strided parameters: a process group smaller than the job, and weights in column-major order.
 
-What is not contiguous goes by a copy, which is a path of its own, and that has to name the group, too. Only tried where
+A tensor that is not contiguous travels as a copy, a path of its own, which has to name the group, too. Only tried where
 ``wrap`` takes a ``process_group``; in ``standard`` where the strategy's own text has a word for one.
 """
 

@@ -1,8 +1,8 @@
 """Subgroup's unused parameters: a process group smaller than the job, and branches that some ranks alone use.
 
-A parameter that nobody in a group has used gets no gradient from other groups that have; and who asks which ranks have
-used it has to ask the group. Only tried where ``wrap`` takes a ``process_group``; in ``standard`` where the
-strategy's own text has a word for one.
+A parameter that no rank of a group used gets no gradient from other groups. A strategy that asks which ranks used it
+has to ask the group. Only tried where ``wrap`` takes a ``process_group``; in ``standard`` where the strategy's own text
+has a word for one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Two backwards before one step, without ``no_sync()``: each may synchronise, and the sum must be right.
 
-The gradient then holds what was averaged already *and* what this rank has added since; the mean of that is right, the
-mean of the second backward's share alone is not.
+The gradient then holds both what was averaged already and what this rank has added since. The mean of that is right;
+the mean of the second backward's share alone is not.
 """
 
 from __future__ import annotations

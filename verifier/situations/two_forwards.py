@@ -1,6 +1,6 @@
 """Two forwards, then a backward for each, without ``no_sync()``.
 
-torch's DDP diverges here without an error, so only what claims ``two_forwards`` is put through it.
+torch's DDP diverges here without an error, so only strategies that claim ``two_forwards`` are tried.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Uneven inputs: odd ranks have one batch more than even ones, and all train inside ``join()``.
 
-The step that some ranks have no data for counts them as gradients of zero, as torch's DDP does by default; afterwards
-all replicas must hold the weights that the last step left. Only what claims ``uneven_inputs`` is put through it.
+In the step for which some ranks have no data, their gradients count as zero, as in torch's DDP by default. Afterwards
+all replicas must hold the weights that the last step left. Only strategies that claim ``uneven_inputs`` are tried.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Unfrozen: a layer that was frozen when the model was wrapped is trained from the second of two steps on.
 
-The optimizer has its parameters from the start. Whoever made a list of what to reduce then does not have them on it.
-Followed, or refused; never ignored.
+The optimizer has its parameters from the start. A strategy that listed what to reduce then does not have them on the
+list. It follows or refuses the change, and never ignores it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Unused parameters: each rank's samples take one of the branches, in turn; one parameter is used by nobody.
+"""Unused parameters: each rank's samples take one of the branches, in turn; no rank uses one of the parameters.
 
-Two steps, because torch's DDP says so only at the second forward (its first step is silently wrong); with weight decay,
-because a gradient of zeros is not the same as none.
+There are two steps, because torch's DDP raises only at the second forward (its first step is silently wrong). There is
+weight decay, because a gradient of zeros is not the same as none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Unused and accumulated: two micro-batches, the first under ``no_sync``; what one uses the other does not.
 
-In exact arithmetic. A mixture of experts trained with accumulation: what only the first micro-batch has used has to be
-reduced with the rest when the last one's backward synchronises, though no hook of it fires then.
+In exact arithmetic. An example is a mixture of experts trained with accumulation: parameters that only the first
+micro-batch used must be reduced with the rest when the last backward synchronises, though no hook of theirs fires then.
 """
 
 from __future__ import annotations

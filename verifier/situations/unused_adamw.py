@@ -1,6 +1,6 @@
 """Unused parameters under AdamW: each parameter has taken its own number of steps, which AdamW divides by.
 
-A branch is first used when others have taken three steps. An optimizer of the strategy's own that counts steps for all
+A branch is first used after others have taken three steps. A strategy's own optimizer that counts steps for all
 parameters together corrects the bias of its moments as if it had been used before.
 """
 

@@ -1,7 +1,7 @@
-"""Unused parameters in float32: as ``unused``, for those who refuse float64, and whom nobody would ask otherwise.
+"""Unused parameters in float32: as ``unused``, for strategies that refuse float64, which would otherwise not be asked.
 
-The first of two steps is judged, which is exact; the second is there for those who say no more than then that they have
-missed something.
+The first of two steps is judged, and is exact. The second is there for strategies that raise only then for a missing
+gradient.
 """
 
 from __future__ import annotations

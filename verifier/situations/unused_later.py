@@ -1,7 +1,7 @@
-"""Unused until later: fourteen steps, and a branch that nobody uses before the last but one.
+"""Unused until later: fourteen steps, and a branch that no rank uses before the last but one.
 
-Who writes down what is used in the first steps, and looks no more, leaves it out. In ``standard`` where the strategy's
-own text speaks of what happens every few steps.
+A strategy that records what is used in the first steps, and does not look again, leaves it out. In ``standard`` where
+the strategy's own text speaks of what happens every few steps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Unused parameters in column-major layout: as ``unused``, where zeros of the same shape lie otherwise in memory.
 
-A rank that did not use such a weight brings zeros in its place, and what it gets is laid out as those are. In
+A rank that did not use such a weight brings zeros in its place, and its result has the layout of those zeros. In
 ``standard`` where the strategy's own text makes tensors of a shape.
 """
 

@@ -1,7 +1,7 @@
-"""Unused parameters, and gradients that are set to zero: what was used in the step before, and is not in this one.
+"""Unused parameters, and gradients that are set to zero: a parameter was used in the last step, and is not in this one.
 
-Its gradient is zeros then, and not None: momentum and weight decay go on. Who hands out None for what no rank has used
-stops them. Not tried where ``zero_grad()`` has no ``set_to_none``, or is a ``Driver``'s own.
+Its gradient is zeros then, and not None: momentum and weight decay go on. A strategy that returns None for parameters
+that no rank used stops them. Not tried where ``zero_grad()`` has no ``set_to_none``, or is a ``Driver``'s own.
 """
 
 from __future__ import annotations

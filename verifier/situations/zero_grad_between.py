@@ -1,7 +1,7 @@
-"""``zero_grad()`` between forward and backward, with gradients set to None, as many loops have it.
+"""``zero_grad()`` between forward and backward, with gradients set to None, as in many loops.
 
-Whoever makes gradients views of a buffer in its forward has none of them left when the backward begins: torch makes new
-ones, and the buffer that is reduced stays empty. ``zero_grad_late`` has zeros, which leave views alone.
+A strategy that makes gradients views of a buffer in its forward has no views left when the backward begins: torch makes
+new ones, and the buffer that is reduced stays empty. ``zero_grad_late`` sets zeros, which leaves views alone.
 """
 
 from __future__ import annotations
