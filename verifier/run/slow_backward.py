@@ -19,7 +19,7 @@ TURNS_S = 0.003  # long enough for many turns of another thread
 
 def slow_down(model: nn.Module, delay_ms: float) -> None:
     """Wait behind the hooks that a strategy has put on gradients, before they are written to ``.grad``, and for longer
-    than a collective takes that starts and finishes late by ``delay_ms``. Nothing waits unless the strategy has threads.
+    than a collective takes that starts and finishes late by ``delay_ms``. It waits only if the strategy has threads.
     """
     hold_s = TURNS_S + 2 * delay_ms / 1000
 
