@@ -115,6 +115,7 @@ class Scenario(BaseModel):
     nudge: float = Field(0.0, description="this is added to every element of that rank's gradients")
     loss_times: int = Field(1, ge=1, description="the loss is multiplied by this, where that rank stands for a sum")
     overflow: bool = Field(False, description="in some steps a gradient is infinite (verifier.spikes)")
+    surges: bool = Field(False, description="in later steps one rank's gradients are some times as long")
     infinite_loss: bool = Field(False, description="a rank's loss is infinite, by a constant: no gradient is")
     spike: Literal["inf", "nan"] = Field("inf", description="what is put there; nan: it is no number at all")
     rank_0_first: bool = Field(False, description="rank 0 meets that first, and not the last rank")

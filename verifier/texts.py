@@ -138,6 +138,9 @@ speaks_of_nodes = shown(
 says_precision = shown(
     r"\.dtype\b|float16|\bfp16|\bhalf\b|\.float\(\)|float32|\bfp32|main_grad|\bmasters?\b", any_case=True
 )
+looks_for_outliers = shown(
+    r"spike|outlier|z_?score|threshold|anomal|skip|median|running_(mean|avg|norm)", any_case=True
+)
 says_cap = shown(r"\b((max_)?bucket_((cap|size)_)?mb|cap_mb)\b")
 _by_shape = shown(r"\b(new_)?(zeros|empty)\([^()]*(\.shape\b|\.size\(\))")
 _like, _contiguous = shown(r"\b(zeros|empty)_like\("), shown(r"\bcontiguous\(")

@@ -30,6 +30,8 @@ from verifier.texts import has_to_do_with_optimizers, says_float16, says_norm_ty
         ("infinite_loss", "A(model)\ndef backward(self): pass", "A(model).all_reduce()"),
         ("loss_no_number", "A(model, torch.isfinite)", "A(model, torch.sum)"),
         ("dropped_micro_batch", "A(model)\ndef no_sync(self): pass", "A(model)\ndef sync(self): pass"),
+        ("surges", "A(model, z_score=3.0)", "A(model, z=3.0)"),
+        ("surges", "A(model).step() if not skip else None", "A(model).step()"),
         ("later_start", "Lookahead(model)", "model"),
         ("later_start", "A(model) if step % self.sync_steps == 0", "A(model) if rank % 2 == 0 else 'each step'"),
         ("clipping_float32", "A(model)\ndef clip_grad_norm_(self, m): pass", "A(model, clip_grad_norm_)"),

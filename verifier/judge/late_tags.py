@@ -37,7 +37,8 @@ def not_reached(recording: Recording) -> str | None:
 
 def tagged_too_late(recording: Recording) -> str | None:
     """Return why this recording's tags say nothing, if gradients arrived equal; None otherwise or without tags."""
-    if not (recording.scenario.tagged or recording.scenario.overflow) or recording.scenario.world_size == 1:
+    scenario = recording.scenario
+    if not (scenario.tagged or scenario.overflow or scenario.surges) or scenario.world_size == 1:
         return None
     arrived = [rank.notes.get("arrived", {}) for rank in recording.ranks]  # digests by parameter, zeros left out
     shared = set(arrived[0]).intersection(*arrived[1:])

@@ -18,7 +18,7 @@ def reduced_to_another(e: GradientEvidence) -> Cause | None:
         return None
     return Cause(
         "reduced_to_one_rank",
-        0.95,
+        0.85,  # a parameter server reduces to one rank, too, and its workers may only fetch weights too late
         f"all that rank {e.rank} sent was reduced to rank {e.reduced_to}, which alone has the result: what rank "
         f"{e.rank} holds is its own, or left over",
         "use all_reduce, or broadcast from the root what was reduced to it",

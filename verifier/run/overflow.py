@@ -1,4 +1,4 @@
-"""An infinite or NaN gradient on one rank, put in at the parameter before any wrapper's hook sees it.
+"""An infinite, NaN or very long gradient on one rank, put in at the parameter before any wrapper's hook sees it.
 
 Special here: it is put in where tags are (``late_tags``), so a strategy that reduces in front of the parameter would
 get it after the sum, on that rank alone. To detect this, every rank notes what gradient arrives there.
@@ -7,6 +7,7 @@ get it after the sum, on that rank alone. To detect this, every rank notes what 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,7 +16,7 @@ from torch import nn
 from verifier.journal import digest
 from verifier.run.together import any_rank_says
 from verifier.scenario import Scenario
-from verifier.spikes import is_spiked
+from verifier.spikes import is_spiked, surge
 from verifier.uncompiled import uncompiled
 
 if TYPE_CHECKING:
@@ -24,24 +25,28 @@ if TYPE_CHECKING:
 
 def overflow(scenario: Scenario, rank: int, model: nn.Module, *, step: Callable[[], int]) -> dict[str, str] | None:
     """Make the gradient of the largest parameter the scenario's spike, infinite or NaN, in each ``step`` in which
-    ``rank`` is spiked. In other steps it is only looked at.
+    ``rank`` is spiked; where gradients surge, make those of all parameters longer. In other steps they are only looked
+    at.
 
     Returns a dictionary, filled during training: by the parameter's name, the digest of the last gradient that arrived
-    and was not zero. None: the scenario has no overflow.
+    and was not zero. None: the scenario has neither.
     """
-    if not scenario.overflow:
+    if not (scenario.overflow or scenario.surges):
         return None
     arrived: dict[str, str] = {}
-    name, largest = max(((n, p) for n, p in model.named_parameters() if p.requires_grad), key=lambda of: of[1].numel())
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
 
     @uncompiled
-    def replace(gradient: torch.Tensor) -> torch.Tensor:
+    def replace(name: str, gradient: torch.Tensor) -> torch.Tensor:
         if type(gradient) is torch.Tensor and gradient.any():
             arrived[name] = digest(gradient)
-        spikes = is_spiked(scenario, rank, step())
-        return torch.full_like(gradient, float(scenario.spike)) if spikes else gradient
+        if scenario.overflow and is_spiked(scenario, rank, step()):
+            return torch.full_like(gradient, float(scenario.spike))
+        times = surge(scenario, rank, step())
+        return gradient if times == 1 else gradient * times
 
-    largest.register_hook(replace)
+    for name, parameter in trained if scenario.surges else [max(trained, key=lambda of: of[1].numel())]:
+        parameter.register_hook(partial(replace, name))
     return arrived
 
 
