@@ -31,7 +31,7 @@ class BranchModel(nn.Module):
         super().__init__()
         self.branches = nn.ModuleDict({name: nn.Linear(width, width, dtype=dtype) for name in sorted(order)})
         self.order = order
-        self.turn = {name: number for number, name in enumerate(sorted(order))}  # else all branches have the same gradient
+        self.turn = {name: number for number, name in enumerate(sorted(order))}  # else all have the same gradient
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.stack([self.branches[name](x).roll(self.turn[name], -1) for name in self.order]).sum(0)
