@@ -10,7 +10,7 @@ from verifier.scenario import Scenario
 
 LATER = 3  # the step of the others' spike: all of them, or the last rank if rank 0 was first
 ON_ALL = 5  # for gradients, if rank 0 was first: the step in which all ranks meet it
-RANK_0S_LOSSES = (1, 5)  # for losses: rank 0's come before and after the last rank's, so time cannot explain a difference
+RANK_0S_LOSSES = (1, 5)  # for losses: rank 0's come before and after the last rank's, so time is no reason
 
 
 def is_spiked(scenario: Scenario, rank: int, step: int) -> bool:

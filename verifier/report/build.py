@@ -142,7 +142,7 @@ def _scenario_result(recording: Recording) -> ScenarioResult:
         not_claimed=recording.not_claimed,
         seconds=recording.launch.get("seconds", 0.0),
         ranks=outcomes,
-        losses=[*takewhile(isfinite, (first.losses[step] for step in sorted(first.losses)))],  # JSON has no NaN
+        losses=[*takewhile(isfinite, (first.losses[step] for step in sorted(first.losses)))],  # JSON has no inf, NaN
         evaluation=first.notes.get("evaluation", {}),
         timeline=_timeline(recording),
     )
