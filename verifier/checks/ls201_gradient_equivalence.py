@@ -8,8 +8,8 @@ float32 and bfloat16 it means, in the first step, within (W + 2) unit roundoffs 
 after the first step, float32 must agree to a thousandth of the tensor's largest element. If the contract declares a
 lossy dtype, it means within (W + 1) unit roundoffs of that dtype, in the first step. With tagged gradients every
 element must carry its own name. Under autocast, and beside layers in bfloat16, the rounding that comes from another
-order of rows is measured, and the bound is four times that. Under autocast the model's forward must run under autocast,
-too; the model itself reports that.
+order of rows is measured, and the bound is four times that. If the loop uses autocast, the model's forward must run
+under it; the model itself reports whether it does.
 
 Behind a norm over samples (BatchNorm) two gradients are right: the mean of the ranks' own gradients, and the gradient
 on all samples, which a strategy with synchronised statistics has. They are compared in the first step.

@@ -4,8 +4,8 @@ Claim: where the gradients were right, so are the weights after ``optimizer.step
 with the right state, and a parameter that no rank used stayed where it was. In exact arithmetic weights agree bit for
 bit (if a factor that the strategy applies rounds gradients, up to the effect of that on weights), else within a bound
 that follows from the dtype and the optimizer. In float32 and complex64 the bound is a thousandth of what has moved. In
-half precision it is a quarter of that, and four roundings for each step; only the first step is compared, and the
-second if the learning rate changed or a batch was dropped before it.
+half precision it is a quarter of what has moved, plus four roundings for each step; only the first step is compared,
+and the second if the learning rate changed or a batch was dropped before it.
 
 Where the update rule is the strategy's own (Muon, Lion, another AdamW), the standard is the same strategy, run on one
 rank that takes all ranks' samples. Each tensor's movement must agree to a hundredth. The rule counts as the strategy's
@@ -22,8 +22,8 @@ infinite or NaN; a step that is skipped for one rank's NaN and taken for another
 own, whatever depends on the number of ranks: parameters without an owner, norms and matrices taken in slices.
 
 Blind to: steps from the first wrong gradient on, which LS201 reports; a rule of the strategy's own that is as wrong on
-one rank (but for parameters that never move), or cannot be run on one, in which case also steps after the first with
-``average="sum"``; a strategy that takes a step with zero gradients where others skip it.
+one rank (but for parameters that never move), or cannot be run on one rank; with ``average="sum"``, if the strategy
+cannot be run on one rank, steps after the first; a strategy that takes a step with zero gradients where others skip it.
 
 Seen in the wild: huggingface/accelerate#2665 (the optimizer held the parameters from before wrapping);
 pytorch/pytorch#28294 (unused parameters moved by momentum); huggingface/accelerate#2790 (a step too many);
