@@ -1,4 +1,4 @@
-"""Runs data-parallel training jobs on N ranks, writes down what they did, and judges it.
+"""Runs data-parallel training jobs on N ranks, records what they did, and judges it.
 
     from verifier import verify
     verify("bucketed", world_size=4).verdict        # "pass", "fail" or "unknown"

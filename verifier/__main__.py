@@ -1,7 +1,7 @@
-"""The door of the command ``lockstep``: start torch loading, then look at what was asked for.
+"""The entry point of the command ``lockstep``: start loading torch, then read the arguments.
 
-Special here: the fork server needs two seconds to import torch, and the command needs a quarter of one to import its
-own libraries and read its flags. Started first, the server has that quarter for free. If the request is then refused,
+Special here: the fork server needs two seconds to import torch, and the command a quarter of a second to import its
+own libraries and read its flags. The server is started first and gains that quarter. If the request is then refused,
 the server ends with this process.
 """
 
@@ -27,15 +27,15 @@ def main() -> None:
     elsewhere = "--launcher" in " ".join(words) and not any(word.endswith(("auto", "local")) for word in words)
     device: Device = "cuda" if {"cuda", "--device=cuda"} & set(words) else "cpu"
     early = LocalLauncher(device=device) if wants_ranks and not elsewhere else None
-    if words[:1] not in (["serve"], ["worker"]):  # these have their own way to stop
-        for number in (signal.SIGTERM, signal.SIGHUP):  # so that temporary folders go, too
-            if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored, and means it
+    if words[:1] not in (["serve"], ["worker"]):  # these stop in their own way
+        for number in (signal.SIGTERM, signal.SIGHUP):  # so that temporary folders are removed
+            if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores it on purpose
                 signal.signal(number, _stop)
     try:
         from verifier.cli import main as cli
 
         cli.main(early)
-    except KeyboardInterrupt:  # while modules are imported: nothing has begun
+    except KeyboardInterrupt:  # while modules are imported; nothing has begun
         sys.exit(128 + signal.SIGINT)
     finally:
         if early is not None:

@@ -1,9 +1,9 @@
 """A file that one process only ever appends to, whatever the strategy beside it does to descriptors and modules.
 
-Special here: what it writes with is taken hold of on import, before a strategy can replace ``os.write``; a descriptor
-that was closed, or now belongs to another file, is opened again; a copy of the process (``os.fork``) that comes here
-is ended, because two would write one recording. ``seal`` says how much was written and its digest, so that lines
-which somebody else wrote, or removed, show when the file is read.
+Special here: the functions that write are bound on import, before a strategy can replace ``os.write``. If the
+descriptor was closed, or now belongs to another file, the file is opened again. A copy of the process (``os.fork``)
+that comes here is ended, because two processes would write one recording. ``seal`` returns how much was written and its
+digest, so that lines that somebody else wrote or removed show when the file is read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class AppendedFile:
-    """Opened for the life of a process."""
+    """A file that stays open for the life of a process."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._pid = path, getpid()
@@ -51,13 +51,13 @@ class AppendedFile:
             return start
 
     def seal(self) -> list[int | str]:
-        """How many bytes this process has appended and their digest."""
+        """Return how many bytes this process has appended, and their digest."""
         with self._lock:
             return [self.size, self._digest.hexdigest()]
 
 
 def is_sealed_by(seal: list[int | str] | None, data: bytes | memoryview) -> bool:
-    """Is ``data`` exactly what was written when ``seal`` was made?"""
+    """Return whether ``data`` is exactly what had been written when ``seal`` was made."""
     return seal == [len(data), xxhash.xxh3_64_hexdigest(data)]
 
 

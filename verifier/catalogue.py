@@ -1,4 +1,4 @@
-"""What is on offer: one file per strategy, check, fault, workload, situation and launcher, found by being there.
+"""What is on offer: one file per strategy, check, fault, workload, situation and launcher, found by listing folders.
 
 Special here: names and summaries are read from the files without importing them, because the command must be
 able to list strategies, refuse a misspelt one and show ``--help`` without paying for ``import torch``.
@@ -65,7 +65,7 @@ def _folder(package: str) -> Path:
 
 @lru_cache(maxsize=64)
 def _names(folder: Path, changed_ns: int) -> tuple[str, ...]:
-    """Read again only if a file has come or gone since (``changed_ns``): a plan asks for names thirty times."""
+    """Entry names; cached until a file comes or goes (``changed_ns``), because a plan asks for them thirty times."""
     return tuple(sorted(p.stem for p in folder.glob("*.py") if not p.stem.startswith("_")))
 
 
@@ -95,6 +95,6 @@ def check_names() -> dict[str, str]:
 
 
 def check_code(word: str) -> str:
-    """LS201 of ``ls201`` and of ``gradient_equivalence``; any other word as it is."""
+    """LS201 for ``ls201`` and for ``gradient_equivalence``; any other word unchanged."""
     codes = {name: code for code, name in check_names().items()}
     return codes.get(word.lower(), word.upper() if word.upper() in check_names() else word)

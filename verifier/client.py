@@ -1,8 +1,8 @@
-"""A Lockstep service, from the other side: what ``lockstep submit``, ``watch`` and ``runs`` speak to it with.
+"""The client of a Lockstep service, used by ``lockstep submit``, ``watch`` and ``runs``.
 
-Special here: whatever goes wrong on the way is a ``UsageError`` with one sentence, the service's own where it gave one.
-A stream that breaks off is taken up where it was (``Last-Event-ID``), and a submission is named (``Idempotency-Key``),
-so trying it again after a connection was lost does not run it twice.
+Special here: every error on the way is a ``UsageError`` with one sentence, the service's own where it gave one. A
+stream that breaks off is resumed where it was (``Last-Event-ID``). A submission is named (``Idempotency-Key``), so
+repeating it after a lost connection does not run it twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RETRIED = (httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError, http
 
 
 class Server:
-    """One service. Use it as a context."""
+    """One service. Use it as a context manager."""
 
     def __init__(self, url: str, key: str | None = None, transport: httpx.BaseTransport | None = None) -> None:
         if not url.startswith(("http://", "https://")):
@@ -38,7 +38,7 @@ class Server:
         self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT_S, transport=transport)
 
     def submit(self, body: dict[str, Any], idempotency_key: str | None = None) -> dict[str, Any]:
-        """Queue a run; returns it."""
+        """Queue a run and return it."""
         named = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
         run: dict[str, Any] = self._ask("POST", "/runs", json=body, headers=named).json()
         return run
@@ -67,7 +67,7 @@ class Server:
         return found
 
     def events(self, run_id: str) -> Iterator[dict[str, Any]]:
-        """What happens to the run, from its beginning to its end, whatever happens to the connection."""
+        """The events of the run, from its beginning to its end, whatever happens to the connection."""
         last, failures = "0", 0
         while True:
             try:
@@ -90,10 +90,10 @@ class Server:
             self._wait(failures, httpx.ReadError("the stream ended before the run did"))
 
     def _ask(self, method: str, path: str, **more: Any) -> httpx.Response:
-        """Ask, and again if the connection fails or the service wants it later.
+        """Send a request, and repeat it if the connection fails or the service asks for it later.
 
         Raises:
-            UsageError: it cannot be reached, or said no.
+            UsageError: the service cannot be reached, or refused.
         """
         failures = 0
         while True:

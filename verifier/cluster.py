@@ -1,11 +1,11 @@
 """Ranks that somebody else starts: ``torchrun ... -m verifier.worker --scenario FILE --out DIR``, on any cluster.
 
 Each rank finds its place in the environment that torchrun (or Slurm, with the same names) sets, and writes its
-recording below DIR, which all hosts must share. Rank 0 also runs the single process, beside it. Then ``lockstep judge``
-reads it all.
+recording below DIR, which all hosts must share. Rank 0 also runs the single process, beside it. ``lockstep judge`` then
+reads all of it.
 
-Special here: nobody watches from outside. A rank that hangs is ended by whoever started it; what is known of it then is
-its board and its recording up to its last act.
+Special here: nothing watches the ranks from outside. A rank that hangs is ended by whoever started it; its board and
+its recording up to its last act are then all that is known of it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main(words: list[str] | None = None) -> int:
 
 
 def be_rank(scenario: Scenario, out: Path) -> None:
-    """Run one rank to its end; does not return where the strategy's leftovers could keep the process alive."""
+    """Run one rank to its end. Does not return, because the strategy's leftovers could keep the process alive."""
     import torch
     import torch.distributed as dist
 
@@ -76,7 +76,7 @@ def be_rank(scenario: Scenario, out: Path) -> None:
                 (out / "launch.json").write_text(json.dumps({"members": []}), encoding="utf-8")
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)  # a right run may hang at teardown
+        os._exit(0)  # a correct run may hang at teardown
 
 
 def _start_reference(scenario: Scenario, out: Path) -> subprocess.Popen[bytes]:

@@ -1,9 +1,9 @@
-"""What runs first in a container of ranks: forks those it is told to, says how they do, hands over what they wrote.
+"""The first process in a container of ranks: forks ranks as ordered, reports on them, and hands over their files.
 
 ``python -m verifier.contained`` reads orders from its stdin and answers on its stdout until stdin closes, as it does
-when whoever started the container dies. Special here: as the container's first process it buries its orphans, no
-signal from inside ends or stops it, and nobody reads its descriptors. Nothing is decided in here: whether ranks hang is
-known only to who sees all of them (``containers.job``).
+when the process that started the container dies. Special here: as the container's first process it reaps its orphans,
+no signal from inside ends or stops it, and no other process reads its descriptors. It decides nothing: whether ranks
+hang is known only where all of them are seen (``containers.job``).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from verifier.scenario import Scenario
 
 RECORDS = Path("/records")  # a tmpfs of its own: a full /tmp does not cut recordings
 TICK_S = 0.2
-REPEAT_S = 0.9  # what has not changed is said again: silence means that something is wrong
+REPEAT_S = 0.9  # an unchanged state is repeated: silence means that something is wrong
 _PIECE = 1 << 16
 _PR_SET_DUMPABLE = 4
 
 
 class Station:
-    """One container's ranks of one scenario at a time."""
+    """Runs one container's ranks, one scenario at a time."""
 
     def __init__(self, orders: int, answers: int) -> None:
         self._orders, self._answers = orders, answers
@@ -61,11 +61,11 @@ class Station:
         self._told: dict[str, Any] = {}
         self._kills = 0
         self._limits = Limits()
-        self._shared = family.memory_of(os.getpid())  # by every process here: what was loaded before they were forked
+        self._shared = family.memory_of(os.getpid())  # by all processes here: loaded before they were forked
         self._store: int | None = None
 
     def serve(self) -> None:
-        """Until nobody gives orders any more."""
+        """Carry out orders until stdin closes."""
         self._say(ready=True, torch=importlib.metadata.version("torch"))
         text = b""
         while True:
@@ -111,7 +111,7 @@ class Station:
             self._members.append(Member(name, folder, pid, output))
 
     def _open_store(self, port: int) -> None:
-        """In a process of its own: it has threads, and it outlives whichever rank ends first."""
+        """Open the store in its own process, because it has threads and must outlive the rank that ends first."""
         ours, theirs = os.pipe()
         server = os.getpid()
         self._store = os.fork()
@@ -128,7 +128,7 @@ class Station:
                     time.sleep(3600)
             os._exit(1)
         os.close(theirs)
-        os.read(ours, 1)  # until it is open, or has failed: then the ranks say so
+        os.read(ours, 1)  # until it is open or has failed; ranks report a failure
         os.close(ours)
 
     def _reap(self) -> None:
@@ -145,11 +145,11 @@ class Station:
                 member.status = status
 
     def _report(self) -> None:
-        """How each member does, and whether any of them uses a processor."""
+        """Report each member's state, and whether any of them uses a processor."""
         if not self._members:
             return
         now, busy = time.monotonic(), None
-        if now - self._looked >= TICK_S:  # reading all of /proc is not for every piece of output
+        if now - self._looked >= TICK_S:  # reading all of /proc for every piece of output costs too much
             processes = [p for p in family.descendants(os.getpid()) if p.pid != self._store]
             at_work = family.busy(processes, self._cpu, now - self._looked)
             busy = ["started" if family.is_another_program(p.pid) else "forked" for p in at_work]
@@ -163,7 +163,7 @@ class Station:
             self._say(state=state, busy=busy)
 
     def _hold_to_limits(self, processes: list[family.Process]) -> None:
-        """Where no control group does: end everything, and say why, when all together take too much."""
+        """End all processes, with a reason, if together they use too much and no control group has ended them."""
         limits, excess = self._limits, None
         memory = sum(max(family.memory_of(p.pid) - self._shared, 0) for p in processes) / GIB
         if len(processes) > limits.num_processes:
@@ -193,7 +193,7 @@ class Station:
                 member.status = signal.SIGKILL
             member.output.close()
             for path in (member.folder / name for name in FILES):
-                if path.is_symlink():  # nobody's recording
+                if path.is_symlink():  # not a recording of ours
                     path.unlink()
             described.append(member.describe(out_of_memory=killed))
             for name in FILES:
@@ -208,13 +208,13 @@ class Station:
     def _hand_over(self, member: Member, name: str, most: int) -> None:
         try:
             descriptor = os.open(member.folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:  # not written; or it is a link now, which is nobody's recording
+        except OSError:  # not written; or a link now, which is not a recording of ours
             return
         with open(descriptor, "rb") as file:  # noqa: PTH123
             size = min(os.fstat(descriptor).st_size, most)
             self._say(member=member.name, file=name, size=size)
             while size:
-                piece = file.read(min(size, _PIECE)) or b"\0" * min(size, _PIECE)  # shorter now than it said
+                piece = file.read(min(size, _PIECE)) or b"\0" * min(size, _PIECE)  # the file has become shorter
                 self._write(piece)
                 size -= len(piece)
 
@@ -228,19 +228,19 @@ class Station:
 
 
 def _be(scenario: Scenario, rank: int | None, port: int, folder: Path) -> None:
-    """The forked process: one rank, or the reference."""
+    """Be one rank, or the reference, in the forked process."""
     from verifier.run import acts, reference
 
     _let_itself_be_looked_at(True)
     with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # this one is killed, not the server
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # kill this one, not the server
     if rank is None:
         devices.settle(scenario)
         reference.run_reference(scenario, folder)
         return
     import torch.distributed as dist
 
-    os.environ.update(place(scenario, rank, devices.num_gpus(scenario)))  # a container has but its own GPU
+    os.environ.update(place(scenario, rank, devices.num_gpus(scenario)))  # a container sees only its own GPU
     devices.settle(scenario)
     connect: Callable[..., dist.Store] = dist.TCPStore
     store = connect("127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=60))
@@ -248,13 +248,13 @@ def _be(scenario: Scenario, rank: int | None, port: int, folder: Path) -> None:
 
 
 def _let_itself_be_looked_at(may: bool) -> None:
-    """Whether others of this user may open this process's descriptors and memory."""
+    """Allow or forbid other processes of this user to open this process's descriptors and memory."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, int(may), 0, 0, 0)
 
 
 def _oom_kills() -> int:
-    """How often the kernel has killed something in this container for want of memory."""
+    """How often the kernel has killed a process of this container because memory ran out."""
     for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
         with suppress(OSError):
             for line in Path(path).read_text(encoding="ascii").splitlines():
@@ -275,6 +275,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with suppress(OSError):  # whoever gave orders is gone
+    with suppress(OSError):  # the process that gave orders is gone
         main()
     os._exit(0)  # the container ends with this process, and all else with the container

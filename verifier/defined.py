@@ -1,7 +1,7 @@
-"""Does a Python file define a name? Read from its text, before a process is started for it.
+"""Checks, from a Python file's text, that it defines a name, before a process is started for it.
 
-Special here: it says no only where that is certain. A file that makes names in other ways (``import *``, ``globals()``,
-``exec``) or does not parse is left for the ranks to import.
+Special here: a name counts as missing only where that is certain. A file that makes names in other ways (``import *``,
+``globals()``, ``exec``) or does not parse is left for the ranks to import.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from verifier.errors import UsageError
 
 MAKES_NAMES = {"globals", "locals", "vars", "exec", "eval", "setattr", "__dict__"}
-ASKED = "__getattr__"  # for names that a module does not have; a class's own is for its objects
+ASKED = "__getattr__"  # called for names that a module lacks; in a class it concerns its objects only
 
 
 def require_defined(path: Path, attribute: str) -> None:
-    """Raises UsageError if nothing in the file at ``path`` can be called ``attribute``; it lists what there is."""
+    """Raise UsageError if nothing in the file at ``path`` can be called ``attribute``; it lists what there is."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError, RecursionError):
@@ -37,7 +37,7 @@ def require_defined(path: Path, attribute: str) -> None:
 
 
 def _names(tree: ast.AST) -> Iterator[str]:
-    """Every word that the syntax tree holds: what the text binds in whatever way, what it uses, and its strings."""
+    """Every word in the syntax tree: the names that the text binds in any way, those it uses, and its strings."""
     for node in ast.walk(tree):
         for _, value in ast.iter_fields(node):
             yield from (word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str))

@@ -1,10 +1,10 @@
 """Where ranks train: on the CPU over gloo, or on this machine's GPUs over NCCL.
 
 Special here: ranks that outnumber the GPUs share them. NCCL refuses two ranks of one host on one GPU, so such ranks are
-told that they are on hosts of their own (``NCCL_HOSTID``), to NCCL and by torchrun's variables alike, and meet over
-loopback: slower, and the very same library, so what is verified on one GPU is what runs on eight. Whoever asks
-for GPUs, by torch or without it, starts the driver in a thread, and cannot fork any more: the owner of a fork server
-asks, and never the server.
+declared to be on separate hosts, both to NCCL (``NCCL_HOSTID``) and in torchrun's variables, and meet over loopback.
+That is slower but uses the same library, so what is verified on one GPU is what runs on eight. Asking for GPUs, with or
+without torch, starts the driver in a thread; that process cannot fork any more. So the owner of a fork server asks, and
+never the server.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 Device = Literal["cpu", "cuda"]
 Backend = Literal["gloo", "nccl", "cpu:gloo,cuda:nccl"]
-BOTH: Backend = "cpu:gloo,cuda:nccl"  # as torch writes it, and what init_process_group() takes where nothing is said
-DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA's, its way through Windows, AMD's
-HIDING = "CUDA_VISIBLE_DEVICES"  # empty: there are none. Ranks on the CPU are forked from a process that has met none
+BOTH: Backend = "cpu:gloo,cuda:nccl"  # as torch writes it; the default of init_process_group()
+DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA's, NVIDIA's under WSL, AMD's
+HIDING = "CUDA_VISIBLE_DEVICES"  # if empty, none is visible. CPU ranks are forked from a process that never saw a GPU
 
 
 def chosen(request: Request) -> tuple[Device, Backend]:
-    """The device and the backend that ``request`` gets: the CPU unless it asks for a GPU, and what goes with either.
+    """The device and the backend that ``request`` gets: the CPU unless it asks for a GPU, and the backend for it.
 
     Raises:
         UsageError: it asks for NCCL on the CPU.
@@ -69,7 +69,7 @@ def require_gpus() -> int:
 
 
 def torch_has_cuda() -> bool:
-    """Was the installed torch built for CUDA? Read from its ``version.py``, without importing it."""
+    """Return whether the installed torch was built for CUDA, read from its ``version.py`` without importing it."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         return False
@@ -80,14 +80,14 @@ def torch_has_cuda() -> bool:
 
 
 def torch_meets_a_driver() -> bool:
-    """Would the first that asks torch for a GPU, also in vain, start a driver in its process?"""
+    """Return whether asking torch for a GPU, even in vain, would start a driver in the process."""
     return torch_has_cuda() and any(Path(name).exists() for name in DRIVERS)
 
 
 def num_visible() -> int:
-    """How many GPUs a process that is started here sees, as NVIDIA's management library tells.
+    """How many GPUs a process that is started here sees, according to NVIDIA's management library.
 
-    That, too, starts the driver, in a thread: not to be asked in a process that forks.
+    The library starts the driver in a thread, too: do not call this in a process that forks.
     """
     visible = os.environ.get(HIDING)
     if visible is not None:
@@ -103,7 +103,7 @@ def num_visible() -> int:
 
 
 def num_gpus(scenario: Scenario) -> int | None:
-    """How many GPUs this process sees, where ``scenario`` trains on them; None: on the CPU. Starts CUDA."""
+    """How many GPUs this process sees if ``scenario`` trains on GPUs, which starts CUDA; None if on the CPU."""
     if scenario.device == "cpu":
         return None
     import torch
@@ -112,12 +112,12 @@ def num_gpus(scenario: Scenario) -> int | None:
 
 
 def settle(scenario: Scenario, *, one_host: bool = True) -> None:
-    """Give this process its GPU, by the LOCAL_RANK that it was told. First thing in a rank, and in the reference.
+    """Give this process its GPU, by its LOCAL_RANK. The first call in a rank, and in the reference.
 
-    ``one_host``: other nodes than one were only told of, and are this machine.
+    ``one_host``: all nodes are this machine, whatever the environment says.
 
     Raises:
-        OSError: it sees no GPU.
+        OSError: the process sees no GPU.
     """
     if scenario.device == "cpu":
         return
@@ -131,7 +131,7 @@ def settle(scenario: Scenario, *, one_host: bool = True) -> None:
 
 
 def share(rank: int, world_size: int) -> None:
-    """Give this process its GPU, where no environment tells: it is ``rank`` of ``world_size`` on this machine."""
+    """Give this process its GPU as ``rank`` of ``world_size`` on this machine, without reading the environment."""
     import torch
 
     number = torch.cuda.device_count()
@@ -141,6 +141,6 @@ def share(rank: int, world_size: int) -> None:
 
 
 def _be_another_host(name: str) -> None:
-    """To NCCL, which then allows a rank of this process on a GPU that a rank of another host is on."""
+    """Declare this process to NCCL as on another host, so that it may use a GPU that another rank uses."""
     os.environ["NCCL_HOSTID"] = f"{socket.gethostname()}/{name}"
     os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")

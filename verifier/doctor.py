@@ -1,7 +1,7 @@
-"""``lockstep doctor``: what is here, and what the backend's collectives really do, asked of real ranks.
+"""``lockstep doctor``: what is installed here, and what the backend's collectives really do, asked of real ranks.
 
-Special here: the exit code says whether what *training relies on* is right. What is wrong besides, and silently so on
-some backends (reductions of strided views, mismatched dtypes), is shown with what a strategy does about it.
+Special here: the exit code says whether what *training relies on* is right. What else is wrong without an error on some
+backends (reductions of strided views, mismatched dtypes) is shown with what a strategy does about it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OPTIONAL = {"sklearn": "workload digits", "mpi4py": "ranks over MPI", "transform
 
 
 def examine(world_size: int = 2) -> dict[str, Any]:
-    """Everything that the doctor finds, as plain data. Starts ranks; takes a few seconds.
+    """All findings of the doctor, as plain data. Starts ranks; takes a few seconds.
 
     Raises LaunchError if no ranks can be started.
     """
@@ -93,7 +93,7 @@ def engine() -> str | None:
 
 
 def renderable(found: dict[str, Any]) -> RenderableType:
-    """The same for a terminal."""
+    """The findings as tables for a terminal."""
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
     for name, value in {**found["versions"], **found["machine"]}.items():
         facts.add_row(name.replace("_", " "), str(value))

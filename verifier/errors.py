@@ -1,8 +1,8 @@
-"""The two ways a request can be turned down before anything runs.
+"""The errors by which a request is refused before anything runs, and the one for our own mistakes.
 
-Both carry a sentence for a person: the value, the rule it broke, the remedy. The command prints it and exits
-with 2; the service answers 422 with it. Neither is ever raised for something a *strategy* did wrong: that is
-a finding, and it belongs in the report.
+A refusal carries a sentence for a person: the value, the rule it broke, the remedy. The command prints it and exits
+with 2; the service answers 422 with it. It is never raised for something a *strategy* did wrong: that is a finding, and
+belongs in the report.
 """
 
 from __future__ import annotations

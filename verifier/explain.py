@@ -1,7 +1,7 @@
-"""Pages on a name: a check, a fault, a cause or a situation. ``lockstep explain`` prints them.
+"""Pages about a name: a check, a fault, a cause or a situation. ``lockstep explain`` prints them.
 
 Special here: the texts are the docstrings and messages of the files themselves. ``python -m verifier.explain --write
-docs/checks.md`` lays the same out as documentation (``verifier.pages``), and a test holds the two together.
+docs/checks.md`` writes the same texts as documentation (``verifier.pages``), and a test compares the two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WIDTH = 110
 
 
 def explain(name: str) -> str:
-    """Every page on ``name``, as plain text. A fault and the cause that it has may share their name.
+    """All pages about ``name``, as plain text. A fault and its cause may share a name.
 
     Raises:
         UnknownName: no check, fault, cause or situation has that name.
@@ -89,7 +89,7 @@ def _facts(*facts: tuple[str, list[str] | tuple[str, ...]]) -> str:
 
 
 def main(words: list[str]) -> int:
-    """``--write PATH``: write the page that PATH names; a name: print its pages."""
+    """Write the page that PATH names (``--write PATH``), or print the pages about a name; return the exit code."""
     from verifier.pages import PAGES
 
     if len(words) == 2 and words[0] == "--write" and Path(words[1]).name in PAGES:

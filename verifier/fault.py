@@ -1,7 +1,7 @@
-"""What a fault is: a mistake planted in a right strategy, with the checks that must catch it, and no others.
+"""What a fault is: a mistake planted in a correct strategy, with exactly the checks that must catch it.
 
-Special here: a fault changes the strategy's own code path (the average, the launch, the wait), not the numbers on
-the way out. So what is caught is the mistake as people make it.
+Special here: a fault changes the strategy's own code path (the average, the launch, the wait), not the resulting
+numbers. So checks must catch the mistake as people make it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Files of a run, written whole or not at all, and read with a word for who damaged them.
+"""Files of a run, written whole or not at all, and read with a clear message if they were damaged.
 
 Special here: a run's own files replace whatever is in their place, because a strategy may have put a link or a pipe
-there. Where a person has named the place, a pipe is meant to be written to, and a link to be followed.
+there. If a person has named the place, a pipe is written to, and a link is followed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from pydantic import BaseModel, ValidationError
 from verifier.errors import UsageError
 
 M = TypeVar("M", bound=BaseModel)
-UNKEPT = "lockstep-unkept-"  # how the name of a folder begins that goes with whoever made it
+UNKEPT = "lockstep-unkept-"  # prefix of the names of folders that are removed with the process that made them
 IN_MEMORY = "/dev/shm"  # a file system in memory, on Linux
 ROOM_BYTES = 2 * 2**30  # a standard run on eight ranks takes a tenth of it
-NO_PLACE = {  # errors that say that the name was ill chosen
+NO_PLACE = {  # errors of an unsuitable name
     errno.EACCES, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS,
 }  # fmt: skip
 
 
 def read_model(model: type[M], path: Path) -> M:
-    """What ``path`` holds, as a ``model``.
+    """The content of ``path`` as a ``model``.
 
     Raises:
         UsageError: it holds something else.
@@ -48,7 +48,7 @@ def read_model(model: type[M], path: Path) -> M:
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
-    """Write ``path`` whole or not at all. ``durable``: nor does a reader see half a file after a crash of the machine.
+    """Write ``path`` whole or not at all; with ``durable``, even if the machine crashes.
 
     Raises:
         OSError: it cannot be written; what was there before is still there.
@@ -68,14 +68,14 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """``folder``, made if it is not there, is this process's until the context is left, or the process dies.
+    """Keep ``folder`` for this process, until the context is left or the process dies; make it if it is missing.
 
-    It is the folder itself that is locked (flock): nothing is left in it. Where a file system has no locks, nobody is
-    kept out.
+    The folder itself is locked (flock), so no lock file is left in it. On a file system without locks nobody is kept
+    out.
 
     Raises:
-        UsageError: another process has it, or no folder can be there.
-        OSError: it cannot be made for another reason, such as a full disk.
+        UsageError: another process has the folder, or no folder can be there.
+        OSError: the folder cannot be made for another reason, such as a full disk.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -98,8 +98,8 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def write_where_asked(path: Path, text: str) -> None:
-    """The same where a person said: what is no ordinary file (a device, a pipe, ``/dev/fd/3``) is written to; what a
-    link points to is replaced, and not the link.
+    """Write ``text`` to a place that a person named: into an existing device or pipe (``/dev/fd/3``); else atomically,
+    replacing what a link points to and not the link.
     """
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
@@ -108,8 +108,8 @@ def write_where_asked(path: Path, text: str) -> None:
 
 
 def place_in_memory() -> str | None:
-    """Where a folder that nobody asked to keep need not go to a disk; None: the usual place has to do, as there is no
-    such place here, it has little room, or ``TMPDIR`` says where.
+    """The folder in memory for files that nobody asked to keep; None if the usual place must do, because there is no
+    such folder here, it has little room, or ``TMPDIR`` names a place.
     """
     with suppress(OSError):
         if not os.environ.get("TMPDIR") and os.access(IN_MEMORY, os.W_OK | os.X_OK):

@@ -1,7 +1,7 @@
-"""What a launcher is: something that brings N rank processes to life for a scenario, and says how each one ended.
+"""What a launcher is: it starts N rank processes for a scenario, and reports how each one ended.
 
-Special here: a launcher moves no data and judges nothing. Ranks write their recordings into the scenario's folder;
-what the launcher knows, and they cannot (who was killed, who hung, where each one stood), goes into ``launch.json``.
+Special here: a launcher moves no data and judges nothing. Ranks write their recordings into the scenario's folder. What
+only the launcher knows (who was killed, who hung, where each one stood) goes into ``launch.json``.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 if TYPE_CHECKING:
     from verifier.scenario import Scenario
 
-STACK_SIGNAL = signal.SIGUSR2  # asks a rank, wherever it runs, to write down where each of its threads stands
-CONTAINING = ("docker", "bubblewrap")  # the launchers that keep what runs from this machine, the best first
+STACK_SIGNAL = signal.SIGUSR2  # asks a rank, wherever it runs, to write the stacks of its threads
+CONTAINING = ("docker", "bubblewrap")  # the launchers that isolate ranks from this machine, the best first
 
 
 def place_of(member: str) -> str:
-    """Where, below a scenario's folder, the recording of "rank 3" or "reference" lies."""
+    """The path, below a scenario's folder, of the recording of "rank 3" or "reference"."""
     return "reference/rank0" if member == "reference" else f"subject/{member.replace(' ', '')}"
 
 
 class LaunchError(RuntimeError):
-    """The launcher itself could not do its work. Our fault or the machine's, never the strategy's."""
+    """The launcher itself failed. Our fault or the machine's, never the strategy's."""
 
 
 class Launcher(Protocol):

@@ -1,7 +1,7 @@
-"""A rank's journal as it lies on disk: its lines, its last word, and whether nobody else has written there.
+"""A rank's journal as a file: its lines, its outcome, and whether anybody else has written to it.
 
 Special here: a journal may end anywhere, because a rank may, and hold anything, because a strategy may write into our
-folders. Neither is an error of the reader's.
+folders. The reader treats neither as an error.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from verifier.appending import is_sealed_by
 
 LONGEST_JOURNAL = 2**30  # bytes; no run writes a hundredth of it
 SAVED_WITHOUT_NAMES = "saved_without_names"  # a note: the kind of a state_dict() that is no dictionary
-TOOK_RANK_0S = "took_what_rank_0_saved"  # a note: what a rank loads is not its own
-SHARES_MEMORY = "shares_memory"  # a note: what was given to a collective that would have read or written behind its end
-WRAPPING = "in wrap(model)"  # when a strategy raised
+TOOK_RANK_0S = "took_what_rank_0_saved"  # a note: the rank loaded what rank 0 had saved, not its own
+SHARES_MEMORY = "shares_memory"  # a note: the tensor given to a collective that would have read or written past its end
+WRAPPING = "in wrap(model)"  # where a strategy raised
 MAKING_OPTIMIZER = "while the optimizer was made"  # the same
-UNDRIVABLE = "undrivable"  # an outcome's error: no loop of ours can drive it, in whatever situation
-MASTERS = "masters"  # a note: an optimizer has stepped that holds none of the model's parameters
-STOPPED_AFTER = "stopped_after"  # a note: the last step, agreed on by all, where weights are no longer finite
-NOT_RESCHEDULED = "not_rescheduled"  # a note: the step after which the single process had other options
-AUTOCAST = "autocast"  # what a model says of itself, as if it were a buffer: was its forward under autocast?
-NORM = "all gradients"  # the name of what a clip_grad_norm_() returns
-TURNED = "turned"  # by rank, how far its gradients are from its own if its rows come turned round, or in two parts
-OTHER_INPUTS = "other_inputs"  # by rank: whose inputs the model got in its first forward, where not the rank's own
-NOT_CALLED = "not_called"  # by rank: in the first forward no module of the bare model's class was called
-INPUT_GRADIENT = "input_gradient"  # by rank: has a gradient come to the first input?
+UNDRIVABLE = "undrivable"  # an outcome's error: no loop of ours can drive it in any situation
+MASTERS = "masters"  # a note: the optimizer that stepped holds none of the model's parameters
+STOPPED_AFTER = "stopped_after"  # a note: the last step, agreed on by all ranks, if weights are no longer finite
+NOT_RESCHEDULED = "not_rescheduled"  # a note: after this step the single process had other options
+AUTOCAST = "autocast"  # reported by the model like a buffer: whether its forward was under autocast
+NORM = "all gradients"  # the name under which the result of clip_grad_norm_() is recorded
+TURNED = "turned"  # by rank: how far its gradients move if its rows come reversed, or in two parts
+OTHER_INPUTS = "other_inputs"  # by rank: whose inputs the model got in its first forward, if not the rank's own
+NOT_CALLED = "not_called"  # by rank: whether the first forward called no module of the bare model's class
+INPUT_GRADIENT = "input_gradient"  # by rank: whether the first input got a gradient
 
 
 def of(journal: Path) -> bytes:
-    """What is in the file; nothing if it is not there, or longer than any of ours."""
+    """The content of the file; empty if it is missing, or longer than any journal of ours."""
     return journal.read_bytes() if journal.is_file() and journal.stat().st_size <= LONGEST_JOURNAL else b""
 
 
 def events(written: bytes) -> list[dict[str, Any]]:
-    """The lines of a journal, up to the first that is none: the last one of a rank that was killed while writing it."""
+    """The lines of a journal, up to the first broken one: a rank may have been killed while writing it."""
     lines = written.split(b"\n")
-    with suppress(ValueError, TypeError):  # all at once takes a third of the time
+    with suppress(ValueError, TypeError):  # parsing all at once takes a third of the time
         whole: list[dict[str, Any]] = json.loads(b"[" + b",".join(lines[:-1]) + b"]")
         events_only = all(isinstance(event, dict) and "kind" in event for event in whole)
         if events_only and len(whole) == len(lines) - 1 and not lines[-1]:
@@ -56,7 +56,7 @@ def events(written: bytes) -> list[dict[str, Any]]:
 
 
 def outcomes(folder: Path, world_size: int) -> list[dict[str, Any]]:
-    """The last word of each rank, in the folder of a scenario; empty where there is none."""
+    """The outcome of each rank, from a scenario's folder; an empty dict for a rank without one."""
     found = []
     for rank in range(world_size):
         journal = folder / "subject" / f"rank{rank}" / "journal.jsonl"
@@ -65,15 +65,15 @@ def outcomes(folder: Path, world_size: int) -> list[dict[str, Any]]:
 
 
 def outcome_in(written: bytes) -> dict[str, Any] | None:
-    """How the rank says that it ended; None: it did not come to say it."""
+    """The outcome that the rank wrote; None if it did not get that far."""
     begin = written.rfind(b'{"kind": "outcome"')
     words = events(written[begin:].partition(b"\n")[0] + b"\n") if begin >= 0 else []
     return words[0] if words else None
 
 
 def intact(written: bytes, blobs: memoryview, seals: dict[str, Any]) -> bool:
-    """Has nobody but its rank written this recording? Only collectives may still land after the last word."""
-    with suppress(LookupError, ValueError, TypeError):  # what seals and lines cannot be, somebody else wrote
+    """Return whether only its rank wrote this recording. After the outcome, only collectives may still land."""
+    with suppress(LookupError, ValueError, TypeError):  # malformed seals or lines were written by somebody else
         return _intact(written, blobs, seals)
     return False
 

@@ -1,6 +1,6 @@
 """From what a person types to a strategy reference: a name, ``file.py:attribute``, ``module:attribute``, a function.
 
-Special here: a misspelt built-in name is told from a path and a module before anything is imported.
+Special here: a misspelt built-in name is distinguished from a path and a module before anything is imported.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def parse_options(pairs: list[str]) -> dict[str, Any]:
 
 
 def _from_object(target: Any, options: dict[str, Any]) -> StrategyRef:
-    """Reference a function or class by where it is defined, so that ranks can find it in processes of their own."""
+    """Reference a function or class by the file that defines it, so that ranks in other processes can find it."""
     name = getattr(target, "__qualname__", "")
     if not callable(target) or not name.isidentifier():
         raise UsageError(

@@ -1,7 +1,7 @@
-"""What torchrun would tell a rank about its place: which of all it is, which on its node, and which node that is.
+"""What torchrun would tell a rank about its place: its rank in the job, its rank on its node, and the node's number.
 
-Special here: nodes are told and not there. All ranks run on this machine, and what only looks at these variables (or at
-``dist.get_node_local_rank()``, which reads them) cannot know.
+Special here: the nodes are only declared. All ranks run on this machine, and code that only looks at these variables
+(or at ``dist.get_node_local_rank()``, which reads them) cannot notice.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 from verifier.scenario import Scenario
 
-MASTER = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # torch's own; by these some ask whether there are ranks
+MASTER = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # torch's defaults; some look for ranks by these
 MEANT = (
     "it is right where all ranks are on one node: look for LOCAL_RANK, LOCAL_WORLD_SIZE, or the devices of a machine, "
     "where RANK, WORLD_SIZE or all ranks are meant"
@@ -18,8 +18,8 @@ MEANT = (
 
 
 def num_on_each(scenario: Scenario, num_gpus: int | None = None) -> int:
-    """Ranks on a node: all of them; or half of them, and one where they cannot be halved. With ``num_gpus`` on a node
-    at most one for each.
+    """Ranks on a node: all of them; on several nodes half of them, or one if their number is odd. With ``num_gpus`` on
+    a node, at most one per GPU.
     """
     size = scenario.world_size
     here = (size // 2 if size % 2 == 0 else 1) if scenario.several_nodes else size

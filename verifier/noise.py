@@ -1,7 +1,7 @@
-"""Noise: a layer that draws a random number in each forward, as dropout does, and tells which; it changes nothing.
+"""Noise: a layer that draws a random number in each forward, as dropout does, and reports it; it changes nothing.
 
-Special here: what its backward goes through is told as well. A forward that is run again for the backward, to save
-memory, has to draw what it drew before (``preserve_rng_state`` of torch's checkpoint), or the gradient is that of
+Special here: the number that its backward uses is reported as well. A forward that is run again for the backward, to
+save memory, must draw what it drew before (``preserve_rng_state`` of torch's checkpoint), or the gradient belongs to
 another dropout than the loss.
 """
 
@@ -38,18 +38,18 @@ class _Told(torch.autograd.Function):
 @uncompiled
 def _through(x: torch.Tensor) -> torch.Tensor:
     drawn = torch.rand((), dtype=torch.float64, device=x.device)
-    if torch._C._current_graph_task_id() == -1:  # not from within a backward, which runs a part of it again
+    if torch._C._current_graph_task_id() == -1:  # not inside a backward, which runs a part of it again
         _FORWARDS.append(float(drawn))
     out: torch.Tensor = _Told.apply(x, drawn)
     return out
 
 
 def begin() -> None:
-    """Forget what was told."""
+    """Forget the numbers reported so far."""
     _FORWARDS.clear()
     _BACKWARDS.clear()
 
 
 def told() -> dict[str, list[float]]:
-    """What was drawn in forwards, and what backwards went through, since ``begin``."""
+    """The numbers that forwards drew and that backwards used since ``begin``."""
     return {"forwards": [*_FORWARDS], "backwards": [*_BACKWARDS]}

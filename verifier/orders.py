@@ -1,8 +1,8 @@
-"""Does a strategy's text make orders that each interpreter draws itself? Read from the text alone, as ``defined`` does.
+"""Whether a strategy's text makes orders that differ by interpreter. Read from the text alone, as ``defined`` does.
 
-Special here: it decides nothing but whether ranks are tried once as interpreters of their own, which costs seconds, in
-``standard`` too. A set of strings has another order in each interpreter, a set of tensors one by addresses; forks of
-one process agree on the first and mostly on the second.
+Special here: the answer only decides whether ``standard``, too, tries ranks once as separate interpreters, which costs
+seconds. A set of strings has another order in each interpreter, a set of tensors an order by addresses; forks of one
+process agree on the first and mostly on the second.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from verifier.request import StrategyRef
 from verifier.texts import texts
 
-MAKERS = {"set", "frozenset", "hash"}  # called, or handed on
+MAKERS = {"set", "frozenset", "hash"}  # called, or passed on
 OF_SETS = (ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)
 
 
 def may_be_drawn(ref: StrategyRef) -> bool:
-    """Is there a set, a hash or an address in the text of ``ref`` from which an order could come? No text, no."""
+    """Return whether the text of ``ref`` has a set, hash or address that could make an order; False without a text."""
     return any(_draws(node) for text in texts(ref) for node in _walk(text))
 
 
@@ -31,13 +31,13 @@ def _walk(text: bytes) -> Iterator[ast.AST]:
 
 
 def _draws(node: ast.AST) -> bool:
-    if isinstance(node, ast.Set):  # of constants, it is a table to look things up in: a contract's ``disclaims``, say
+    if isinstance(node, ast.Set):  # of constants it is a lookup table, such as a contract's ``disclaims``
         return not all(isinstance(element, ast.Constant) for element in node.elts)
     if isinstance(node, ast.SetComp):
         return True
     if isinstance(node, ast.BinOp) and isinstance(node.op, OF_SETS):
         return _is_keys(node.left) or _is_keys(node.right)
-    if isinstance(node, ast.Call):  # id is handed on in sorted(parameters, key=id); id(parameter) is a mere name
+    if isinstance(node, ast.Call):  # sorted(parameters, key=id) passes id on; id(parameter) is only a name
         handed = [*node.args, *(keyword.value for keyword in node.keywords)]
         names = {value.id for value in (node.func, *handed) if isinstance(value, ast.Name)}
         by_address = any(isinstance(value, ast.Name) and value.id == "id" for value in handed)

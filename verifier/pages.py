@@ -1,7 +1,7 @@
-"""The pages ``docs/checks.md`` and ``docs/situations.md``, written from what is in the files.
+"""The pages ``docs/checks.md`` and ``docs/situations.md``, generated from the files that they describe.
 
-Special here: nothing is stated twice. Which situations feed a check is asked of the check itself, with the scenario
-that each situation would make.
+Special here: nothing is stated twice. Whether a check reads a situation is asked of the check itself, with the scenario
+that the situation makes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def tripped_by(code: str) -> list[str]:
 
 
 def checks_page() -> str:
-    """docs/checks.md: every check in full."""
+    """The text of docs/checks.md: every check in full."""
     lines = ["# Checks", "", "Written by `python -m verifier.explain --write docs/checks.md`; do not edit.", ""]
     lines += [
         "`lockstep explain CODE` prints the same, also for a fault, a cause or a situation. A check that compared"
@@ -87,7 +87,7 @@ def _check(code: str, name: str) -> list[str]:
 
 
 def situations_page() -> str:
-    """docs/situations.md: every situation, by the smallest profile that includes it."""
+    """The text of docs/situations.md: every situation, by the smallest profile that includes it."""
     lines = ["# Situations", "", "Written by `python -m verifier.explain --write docs/situations.md`; do not edit.", ""]
     lines += ["The conditions under which every strategy is tried. A profile includes those of the smaller ones before"]
     lines += ["it; `thorough` runs most of them with three seeds. A strategy that does not claim what a situation"]
@@ -132,7 +132,7 @@ def _linked(names: list[str]) -> str:
 
 
 def _markdown(text: str) -> str:
-    """A docstring's text: literals in single backticks, incidents as links."""
+    """A docstring's text as Markdown: literals in single backticks, incidents as links."""
     text = text.strip().replace("``", "`")
     return _INCIDENT.sub(r"[\1#\2](https://github.com/\1/issues/\2)", text)
 

@@ -3,8 +3,8 @@
 ``python -m verifier.probes WORLD_SIZE`` prints the answers as JSON; ``verifier.doctor`` runs it and reads them.
 
 Special here: some of what backends do is wrong without an error, and some of it ends the process or hangs. So every
-question has processes of its own, a deadline, and an answer in one word. A question is *relied on* where training with
-a right strategy needs it; the others say where a strategy must look out for itself.
+question has its own processes, a deadline, and an answer in one word. A question is *relied on* if training with a
+correct strategy needs it; the others show where a strategy must take care itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from verifier.files import write_atomically
 from verifier.forkserver.child import die_with_parent
 
 DEADLINE_S = 8.0
-HANG_S = 3.0  # where a hang is one of the answers to expect
+HANG_S = 3.0  # for questions where a hang is an expected answer
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Probe:
     question: str
     relied_on: bool
     ask: Callable[[int, int], tuple[Any, Any]]
-    advice: str = ""  # what a strategy does about it where the answer is not "right"
+    advice: str = ""  # what a strategy does if the answer is not "right"
 
 
 PROBES: list[Probe] = []
@@ -189,7 +189,7 @@ def _(rank: int, size: int) -> Any:
 
 
 def _refuses(mine: torch.Tensor) -> tuple[Any, Any]:
-    """Members do not agree: an error is the right answer."""
+    """Whether members that do not agree get an error, which is the right answer."""
     try:
         dist.all_reduce(mine)
     except RuntimeError:
@@ -229,7 +229,7 @@ def run(one: Probe, size: int) -> dict[str, Any]:
 
 
 def _gather(one: Probe, size: int) -> tuple[list[tuple[str, str]], dict[int, str], list[int]]:
-    """Each rank's answer; how those ended that did not end well; which did not end in time."""
+    """Each rank's answer; how the ranks that failed ended; the ranks that did not end in time."""
     with tempfile.TemporaryDirectory(prefix="lockstep-doctor-") as name:
         folder = Path(name)
         waiting = {_fork(one, rank, size, folder): rank for rank in range(size)}
@@ -269,7 +269,7 @@ def _fork(one: Probe, rank: int, size: int, folder: Path) -> int:
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=DEADLINE_S))
         answer = _ask(one, rank, size)
         write_atomically(folder / f"{rank}.json", json.dumps(answer), durable=False)  # it may be killed at any moment
-        dist.barrier()  # one that leaves early would end what others have under way
+        dist.barrier()  # a rank that leaves early would end the others' collectives
     except BaseException:
         os._exit(0 if (folder / f"{rank}.json").exists() else 1)
     os._exit(0)
@@ -292,7 +292,7 @@ def _short(value: Any) -> str:
 def main() -> None:
     torch.set_num_threads(1)
     size = int(sys.argv[1])
-    asked = [run(one, size) for one in PROBES]  # first: who has looked for GPUs has started a driver, and does not fork
+    asked = [run(one, size) for one in PROBES]  # first: looking for GPUs starts a driver, which forbids forking
     devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     backends = [name for name in ("gloo", "nccl", "mpi", "ucc") if getattr(dist, f"is_{name}_available")()]
     print(json.dumps({"devices": devices, "backends": backends, "probes": asked}))

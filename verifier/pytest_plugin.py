@@ -3,8 +3,8 @@
     def test_mine(lockstep):
         lockstep.verify(my_wrap, world_size=2).assert_pass()
 
-Special here: one fork server per test process serves all tests that use the fixture, so that each pays for its ranks
-and not for importing torch.
+Special here: one fork server per test process serves all tests that use the fixture, so each test pays for its ranks
+but not for importing torch.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Lockstep:
-    """What the fixture gives: ``verify`` with a warm launcher; recordings go to the test's own folder.
+    """What the fixture returns: ``verify`` with a warm launcher; recordings go to the test's own folder.
 
-    They can be large, and pytest keeps those of three runs: what passed is removed when the test ends, unless ``out``
-    was given.
+    Recordings can be large, and pytest keeps those of three runs. Those of a verification that passed are removed when
+    the test ends, unless ``out`` was given.
     """
 
     def __init__(self, launcher: Launcher, folder: Path) -> None:
@@ -48,7 +48,7 @@ class Lockstep:
         return report
 
     def clear(self) -> None:
-        """Remove the recordings of what passed."""
+        """Remove the recordings of verifications that passed."""
         for folder in self._passed:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""What somebody asks for: the strategy, and how to try it. The body of ``POST /runs`` and the command's flags.
+"""A request: the strategy, and how to try it. The body of ``POST /runs`` and the command's flags.
 
 Special here: everything that can be refused before a process starts is refused here or in ``situation.plan``,
 with a sentence that names the value, the rule and the remedy. This module imports no torch.
@@ -25,7 +25,7 @@ class _Model(BaseModel):
 
 
 def _kind_is_required(schema: dict[str, Any]) -> None:
-    """Python may leave the kind out, since the class says it; JSON may not."""
+    """Require ``kind`` in JSON; Python may leave it out, because the class implies it."""
     schema["required"] = ["kind", *(name for name in schema.get("required", []) if name != "kind")]
 
 
@@ -92,7 +92,7 @@ RemoteStrategyRef = Annotated[Builtin | Imported | Source, Field(discriminator="
 
 
 def sentence(error: ValidationError) -> str:
-    """Which values were given, and what is wrong with each."""
+    """The values that were given and what is wrong with each, in one sentence."""
     return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {e['input']!r})" for e in error.errors())
 
 
@@ -118,7 +118,7 @@ class Request(_Model):
 
     @classmethod
     def of(cls, strategy: StrategyRef, settings: dict[str, Any]) -> Request:
-        """The same from Python, where a name may be misspelt.
+        """Make a request from Python, where a setting may be misspelt.
 
         Raises:
             UsageError: with a sentence in place of pydantic's list.

@@ -1,7 +1,7 @@
 """One experiment, fully described: what is trained, on how many ranks, with which strategy, under which conditions.
 
-Special here: a scenario is plain frozen data with no torch in it. It is written beside its recording, so a
-recording can be judged next year without knowing how it was asked for.
+Special here: a scenario is plain frozen data with no torch in it. It is saved beside its recording, so that a
+recording can be judged next year without knowing the request.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ SGD_LR, SGD_MOMENTUM = 0.125, 0.5  # powers of two: exact arithmetic stays exact
 DECAY, SLOWER = (
     0.5,
     1 / 4,
-)  # of groups: one decays, the other is slower; powers of two, so that exact arithmetic stays so
+)  # of groups: one decays, the other is slower; powers of two keep exact arithmetic exact
 ADAMW_LR = 1e-3
-ADAMW_BETAS, ADAMW_EPS, ADAMW_DECAY = (0.9, 0.999), 1e-8, 0.01  # torch's own, where none are asked for
+ADAMW_BETAS, ADAMW_EPS, ADAMW_DECAY = (0.9, 0.999), 1e-8, 0.01  # torch's own, unless the scenario has others
 FAR_ABOVE = 1e6
 
 
 def _steps(given: Any) -> Any:
-    """One step or none, as recordings of version 1 have it, or several."""
+    """Several steps as a tuple, also from one step or None, which recordings of version 1 have."""
     return (given,) if isinstance(given, int) else () if given is None else given
 
 
@@ -56,7 +56,7 @@ class Scenario(BaseModel):
     depth: int | None = Field(None, ge=1, description="how many layers, where the workload lets it be chosen")
     seed: int = 0
 
-    # How the loop behaves. Whatever is set here, the single process does it, too, but for what comes to nothing.
+    # How the loop behaves. The single process does the same, except for what has no effect on the result.
     optimizer: Literal["sgd", "adamw"] = "sgd"
     weight_decay: float = Field(0.0, ge=0)
     betas: tuple[float, float] | None = Field(None, description="of AdamW; None: torch's own")
@@ -125,7 +125,7 @@ class Scenario(BaseModel):
     subgroups: bool = Field(False, description="each rank's strategy is given a process group smaller than the job")
     same_registration: bool = Field(True, description="false: some ranks register equal parameters in another order")
 
-    # What the observer does, and what is kept.
+    # What the observer does, and what is recorded.
     tagged: bool = Field(False, description="gradients are replaced by codes that name their parameter and element")
     tags_move_weights: bool = Field(False, description="weights are judged, though it is by tags that they moved")
     poison: bool = Field(True, description="a tensor in flight holds NaN until the strategy waits for it")
@@ -156,21 +156,21 @@ class Scenario(BaseModel):
 
     @property
     def samples_per_step(self) -> int:
-        """The large batch: what the single process takes in one step."""
+        """The size of the large batch, which the single process takes in one step."""
         return self.world_size * self.num_micro_batches * self.samples_per_micro_batch
 
     @property
     def keep_payloads(self) -> bool:
-        """Is what collectives carry written down, for judges to read?"""
+        """Whether the payloads of collectives are recorded, for checks to read."""
         return self.payloads or self.tagged
 
     def max_norm(self, step: int) -> float | None:
-        """To what the norm of ``step``'s gradients is clipped; None: it is not."""
+        """The norm to which ``step``'s gradients are clipped; None if they are not."""
         return self.clip_norm * FAR_ABOVE if self.clip_norm and step in self.loose_clip_in else self.clip_norm
 
     @property
     def norm_type(self) -> float:
-        """Of what is clipped."""
+        """The ``norm_type`` of clipping."""
         return math.inf if self.largest_norm else 2.0
 
     @property
@@ -179,7 +179,7 @@ class Scenario(BaseModel):
         return ADAMW_LR if self.optimizer == "adamw" else SGD_LR
 
     def asked_of(self, name: str) -> tuple[float, float]:
-        """The learning rate and the decay that ``name`` is to have, in its group or without (``grouping``)."""
+        """The learning rate and decay asked for parameter ``name``, by its group if there are groups (``grouping``)."""
         if not self.groups:
             return self.lr, self.weight_decay
         return (self.lr * SLOWER, 0.0) if name.endswith("bias") else (self.lr, DECAY)

@@ -1,8 +1,8 @@
 """Options that change between steps, as a scheduler changes them: in ``param_groups``.
 
-Special here: a scheduler knows the optimizer that the loop holds, and nothing of another that may do the work inside.
-Most change the learning rate. ``OneCycleLR`` changes momentum as well, or betas; decay often has a schedule of its own,
-and fine-tuning warms one group up and not the other.
+Special here: a scheduler knows only the optimizer that the loop holds, not another one inside that may do the work.
+Most schedulers change the learning rate. ``OneCycleLR`` changes momentum or betas as well, decay often has its own
+schedule, and fine-tuning warms up one group and not the other.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Any
 
 from verifier.scenario import Scenario
 
-FACTOR = 1 / 16  # a power of two: exact arithmetic stays exact; and its inverse is no usual world size
+FACTOR = 1 / 16  # a power of two keeps exact arithmetic exact; its inverse is no usual world size
 
 
 def reschedule(optimizer: Any, scenario: Scenario, step: int) -> str | None:
-    """After ``step``, multiply by ``FACTOR`` what the scenario says, in every group; where they were ``alike``, in all
-    but the first. What is returned says why a scheduler could not; None: it could, or there was nothing to do.
+    """After ``step``, multiply the option that the scenario names by ``FACTOR``, in every group; in groups made
+    ``alike``, in all but the first. Return why a scheduler could not; None if it could or there was nothing to do.
     """
     option = "lr" if step in scenario.new_lr_after else "momentum"
     if option == "momentum" and step != scenario.new_momentum_after:
         return None
     groups = getattr(optimizer, "param_groups", None)
-    if groups == [] and _is_torchs(optimizer):  # torch's schedulers take it, and change nothing
+    if groups == [] and _is_torchs(optimizer):  # torch's schedulers accept it, and change nothing
         return None
     if not isinstance(groups, list) or not groups or not all(_has(group, option) for group in groups):
         return f"not all groups of the optimizer, if it has any, show a {option} that a scheduler could change"
@@ -34,8 +34,8 @@ def reschedule(optimizer: Any, scenario: Scenario, step: int) -> str | None:
 
 
 def reschedule_others(optimizer: Any, scenario: Scenario, step: int) -> bool:
-    """After the step that the scenario says, multiply by ``FACTOR`` the first beta of both groups, the decay of the
-    first and the rate of the second. False: a group does not show its own, and nothing was changed.
+    """After the scenario's step, multiply by ``FACTOR`` the first beta of both groups, the first group's decay and the
+    second's rate. Return False if a group does not show these, and nothing was changed.
     """
     if step != scenario.new_options_after:
         return True
@@ -51,7 +51,7 @@ def reschedule_others(optimizer: Any, scenario: Scenario, step: int) -> bool:
 
 
 def _is_torchs(optimizer: Any) -> bool:
-    """Is it one of ``torch.optim.Optimizer``'s kind? Asked without importing torch, as judging needs none."""
+    """Return whether it is a ``torch.optim.Optimizer``, without importing torch, which judging must not need."""
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(optimizer).__mro__}
     return "torch.optim.optimizer.Optimizer" in kinds
 
@@ -61,5 +61,5 @@ def _has_all(group: Any) -> bool:
 
 
 def _has(group: Any, option: str) -> bool:
-    """Can it be multiplied? None, as Adafactor's ``lr``, says that the optimizer has a schedule of its own."""
+    """Return whether ``option`` can be multiplied. None, as in Adafactor's ``lr``, means a schedule of its own."""
     return isinstance(group, dict) and group.get(option) is not None

@@ -1,10 +1,10 @@
-"""From shards to whole tensors: what every rank holds together, as a check wants to see it.
+"""Puts shards together into whole tensors, as checks need them.
 
-Special here: a rank writes down its own shard and no rank gathers, so the recording of a sharded strategy holds no
-collective that the strategy did not make. Shards that are no DTensors are known by their shape alone: a strategy that
-declares ``sharded=True`` and holds less of a parameter than the model had is taken to hold rank r's r-th part. Each
-rank's whole is put together from its *own* shard and, for the rest, the lowest rank that has it: where shards are
-replicated (HSDP) a replica that drifted still shows. Terms of a sum that nobody has made yet are added up.
+Special here: a rank records its own shard and no rank gathers, so the recording of a sharded strategy holds no
+collective that the strategy did not make. Shards that are no DTensors are recognised by their shape alone: if a
+strategy declares ``sharded=True`` and a rank holds less of a parameter than the model had, rank r is taken to hold the
+r-th part. Each rank's whole tensor is its *own* shard and, for the rest, the shards of the lowest rank that has them,
+so a drifted replica shows where shards are replicated (HSDP). Terms of a sum that is still to be made are added up.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class HasTensors(Protocol):
 
 
 def assemble(ranks: Sequence[HasTensors], *, in_groups: bool = False) -> None:
-    """Replace the shards in ``ranks`` by whole tensors, in place. Where a part is missing, nothing is left.
+    """Replace the shards in ``ranks`` by whole tensors, in place. If a part is missing, the shards are removed.
 
-    ``in_groups``: each group of ranks that the strategy was given has tensors of its own.
+    ``in_groups``: each process group given to the strategy has its own tensors.
     """
     if in_groups:
         for group in groups(len(ranks)):
@@ -67,8 +67,8 @@ def _whole(held: dict[int, Any], place: int) -> Any | None:
 
 
 def _added_up(own: Any, held: list[Any]) -> Any | None:
-    """What a DTensor stands for whose placement is ``Partial``, a sum or a mean that its optimizer will make: of all
-    ranks' terms of the same part. Replicas of a term count once.
+    """The value of a DTensor with placement ``Partial``: the sum or mean, which its optimizer will make, of all ranks'
+    terms of the same part. Replicas of a term count once.
     """
     terms = [term for term in held if term.shard == own.shard]
     if any(term.values is None for term in terms):
@@ -82,9 +82,9 @@ def _added_up(own: Any, held: list[Any]) -> Any | None:
 def assemble_by_hand(
     ranks: Sequence[HasTensors], reference: HasTensors | None, parameters: Sequence[Mapping[str, Any]]
 ) -> None:
-    """The same for plain tensors: rows of the whole, or parts of it laid flat and padded at the end, in order of rank.
+    """Assemble plain tensors in rank order: rows of the whole, or parts of it laid flat and padded at the end.
 
-    ``parameters``: name, shape and stride of each whole parameter. What fits neither is left out.
+    ``parameters``: name, shape and stride of each whole parameter. Tensors that fit neither form are left out.
     """
     laid_flat = _assemble_by_shape(ranks, {entry["name"]: entry["shape"] for entry in parameters})
     if reference is not None:
@@ -93,7 +93,7 @@ def assemble_by_hand(
 
 
 def _assemble_by_shape(ranks: Sequence[HasTensors], full: Mapping[str, Sequence[int]]) -> list[Key]:
-    """Put together what has not the shape in ``full``. Returned: what was laid flat, in whatever order."""
+    """Assemble tensors that do not have their shape in ``full``. Return the keys of those laid flat, in any order."""
     keys = {key for rank in ranks for key, t in rank.tensors.items() if t.shard is None and key[2] in full}
     parted = {
         (what, step)
@@ -105,7 +105,7 @@ def _assemble_by_shape(ranks: Sequence[HasTensors], full: Mapping[str, Sequence[
     for key in keys:
         shape = tuple(full[key[2]])
         held = [t for rank, t in enumerate(_held(ranks, key)) if t is not None or rank not in empty[key[2]]]
-        # a part of a single row is as long as the whole: one rank's is padding
+        # a part of a single row has the whole's shape: one rank's is padding
         alike = all(t is None or tuple(t.shape) == shape for t in held)
         if alike and not (key[:2] in parted and shape[:1] == (1,)) and len(held) == len(ranks):
             continue
@@ -123,10 +123,10 @@ def _assemble_by_shape(ranks: Sequence[HasTensors], full: Mapping[str, Sequence[
 def _read_as_in_memory(
     ranks: Sequence[HasTensors], reference: HasTensors, laid_flat: Sequence[Key], strides: Mapping[str, Sequence[int]]
 ) -> None:
-    """Where a parameter was no row-major one, parts of it may be laid flat as they are in memory, as torch's FSDP does.
+    """Reorder flat parts of parameters that are not row-major, if they are in memory order, as torch's FSDP lays them.
 
-    One order is taken for all that is known of a parameter, its weights and its gradients: the one in which they are
-    nearer to the single process's.
+    One order is chosen for all of a parameter's weights and gradients: the one in which they are nearer to the single
+    process's.
     """
     for name, stride in strides.items():
         order = sorted(range(len(stride)), key=lambda d: -stride[d])  # stable: row-major stays row-major
@@ -152,7 +152,7 @@ def _values(rank: HasTensors, key: Key) -> np.ndarray | None:
 
 
 def _permuted(values: np.ndarray, order: Sequence[int]) -> np.ndarray:
-    """``values``, read row by row, as elements that lie in memory with their dimensions in ``order``."""
+    """``values``, whose elements are in memory order with dimensions in ``order``, as a row-major array."""
     in_memory = values.reshape([values.shape[d] for d in order])
     return np.ascontiguousarray(in_memory.transpose(np.argsort(order)))
 

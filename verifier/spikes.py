@@ -1,20 +1,20 @@
-"""Which ranks meet what is not finite, a gradient or a loss, and in which step.
+"""Which ranks get a gradient or a loss that is not finite, and in which step.
 
-Special here: who lets one rank decide for all is right wherever that rank is the one. So it is the last rank in some
-situations, and in others rank 0 and the last rank in turn.
+Special here: a strategy that lets one rank decide for all is right if the spike is on that rank. So the spike is on the
+last rank in some situations, and on rank 0 and the last rank in turn in others.
 """
 
 from __future__ import annotations
 
 from verifier.scenario import Scenario
 
-LATER = 3  # the step in which others meet it than did first: all ranks, or the last one, if rank 0 was first
-ON_ALL = 5  # of gradients, if rank 0 was first: the step in which all ranks meet it at last
-RANK_0S_LOSSES = (1, 5)  # of losses: rank 0's come before the last rank's and after, so that time alone is no reason
+LATER = 3  # the step of the others' spike: all of them, or the last rank if rank 0 was first
+ON_ALL = 5  # for gradients, if rank 0 was first: the step in which all ranks meet it
+RANK_0S_LOSSES = (1, 5)  # for losses: rank 0's come before and after the last rank's, so time is no reason
 
 
 def is_spiked(scenario: Scenario, rank: int, step: int) -> bool:
-    """Does ``rank`` meet it in ``step``?"""
+    """Return whether ``rank`` has the spike in ``step``."""
     last = rank == scenario.world_size - 1
     if not scenario.rank_0_first:
         return last if scenario.infinite_loss or step == 0 else step == LATER
@@ -25,12 +25,12 @@ def is_spiked(scenario: Scenario, rank: int, step: int) -> bool:
 
 
 def spiked_first(scenario: Scenario) -> int:
-    """The rank that meets it alone, before others do."""
+    """The rank that has the first spike, alone."""
     return 0 if scenario.rank_0_first else scenario.world_size - 1
 
 
 def added_to_loss(scenario: Scenario, rank: int, step: int) -> float:
-    """The constant that makes the loss infinite, or no number, and no gradient of it; 0 where it stays as it is."""
+    """The constant that makes the loss, but no gradient, infinite or NaN; 0 where the loss stays as it is."""
     return float(scenario.spike) if scenario.infinite_loss and is_spiked(scenario, rank, step) else 0.0
 
 

@@ -1,7 +1,7 @@
-"""Groups of ranks smaller than the job: pairs of neighbours, or, of two ranks, each by itself.
+"""Groups of ranks smaller than the job: pairs of neighbours, or single ranks if there are two.
 
-Special here: replicas of another group take other samples and go their own way. What a strategy does in a group is
-therefore held to that group's own large batch, and a rank, a world size or a root of the whole job is wrong in it.
+Special here: replicas in different groups take different samples and diverge. A strategy in a group is therefore
+compared with that group's own large batch, and using a rank, a world size or a root of the whole job is wrong in it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``lockstep verify all``: every built-in strategy, one after the other, over one warm launcher, in one table.
 
-Special here: it is nothing but ``engine.run`` in a loop; each strategy's recording and page stand in a folder of its
-own below the output folder, and ``index.html`` links them.
+Special here: it only calls ``engine.run`` in a loop. Each strategy's recording and page are in a folder of its own
+below the output folder, and ``index.html`` links them.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def verdict_of(reports: Mapping[str, Report]) -> Verdict:
 
 
 def table(reports: Mapping[str, Report]) -> Table:
-    """Strategies down; how many checks passed, and which did not. What passed needs no name, and a line has 80 columns.
+    """A row per strategy: how many checks passed, and which did not. Naming those that passed would exceed 80 columns.
 
-    The page made beside it has a column for every check.
+    The HTML page has a column for every check.
     """
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("strategy", "verdict"):

@@ -1,8 +1,8 @@
-"""Code of ours that runs amid a strategy's own, where no compiler of the strategy's may follow.
+"""Keeps a strategy's compiler away from code of ours that runs inside the strategy's.
 
-Special here: while something runs that ``torch.compile`` made, Dynamo compiles whatever Python it meets, and so the
-observer below a collective, or a hook. Inductor's code then no longer leaves the poison's bits as they are, which
-accused DDP of writing to what it broadcasts; and a minute went into compiling the verifier.
+Special here: while code made by ``torch.compile`` runs, Dynamo compiles all Python that it meets, also the observer
+below a collective, or a hook. Inductor's code then did not preserve the bits of the marker, by which DDP was accused of
+writing to what it broadcasts; and compiling the verifier took a minute.
 """
 
 from __future__ import annotations
@@ -17,6 +17,6 @@ R = TypeVar("R")
 
 
 def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
-    """``function``, run as it is, with all that it calls; a compiled caller has a break in its graph there."""
+    """``function``, never compiled, nor what it calls; a compiled caller has a graph break there."""
     kept: Callable[P, R] = torch.compiler.disable(function, reason="the verifier's own")
     return kept

@@ -1,7 +1,7 @@
 """What is trained: a model, its data, its loss. The same code serves the ranks and the single process.
 
-Special here: data is a function of (seed, step) alone, one large batch for all ranks, of which each rank takes its
-slice. So ranks see different samples, and the single process sees exactly the union.
+Special here: data is a function of (seed, step) alone: one large batch for all ranks, of which each rank takes its
+slice. So ranks see different samples, and the single process sees exactly their union.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ Watcher = Callable[[str, torch.Tensor], None]
 
 
 def column_major(weight: torch.Tensor) -> nn.Parameter:
-    """The same numbers in a square matrix that lies the other way round."""
+    """The same square matrix, in column-major order."""
     return nn.Parameter(torch.empty_like(weight.detach()).t().copy_(weight.detach()))
 
 
 class Workload(ABC):
     """A model, its data, its loss. One instance per process and scenario."""
 
-    exact: ClassVar[bool] = False  # every number that occurs is exact in its dtype, whatever the order of sums
-    rows_may_turn: ClassVar[bool] = False  # what another order of rows comes to is measured: in narrow dtypes it shows
+    exact: ClassVar[bool] = False  # every number is exact in its dtype, whatever the order of sums
+    rows_may_turn: ClassVar[bool] = False  # the effect of another row order is measured: in narrow dtypes it shows
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.device = torch.device(scenario.device)  # a GPU: this process's current one
 
     def placed(self, rank: int | None) -> nn.Module:
-        """The model, built from the CPU's random numbers whatever the device, and put where it trains."""
+        """The model on its device, built from the CPU's random numbers whatever the device."""
         return self.model(rank).to(self.device)
 
     @abstractmethod
@@ -48,7 +48,7 @@ class Workload(ABC):
         """
 
     def in_one_order(self, model: nn.Module) -> None:
-        """Have ``model`` run its layers as on every other rank, for who disclaims ``branch_order``."""
+        """Make ``model`` run its layers in one order on all ranks, for strategies that disclaim ``branch_order``."""
 
     @abstractmethod
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
@@ -59,11 +59,11 @@ class Workload(ABC):
         """The mean over the rows given."""
 
     def call(self, forward: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Any:
-        """What a loop gets of ``inputs``; a model may want some of them by name."""
+        """Call ``forward`` with ``inputs``; a model may take some of them by name."""
         return forward(*inputs)
 
     def require_alike(self, output: Any) -> None:
-        """Raises TypeError if the wrapped model returned what the model itself never does."""
+        """Raise TypeError if the wrapped model returned a type that the model itself never returns."""
         if not isinstance(output, torch.Tensor):
             raise TypeError(f"the wrapped model returned a {type(output).__name__}; the model itself returns a Tensor")
 
@@ -76,14 +76,14 @@ class Workload(ABC):
         return torch.optim.SGD, {"lr": SGD_LR, "momentum": SGD_MOMENTUM, **decay}
 
     def begin(self, model: nn.Module) -> None:
-        """What is done to the bare model before it is wrapped: what will be unfrozen later is frozen."""
+        """Prepare the bare model before it is wrapped: freeze what will be unfrozen later."""
 
     def change(self, model: nn.Module) -> None:
-        """What ``change_after`` does to the bare model under the wrapper; the single process does the same."""
+        """Change the bare model under the wrapper, for ``change_after``; the single process does the same."""
         raise NotImplementedError(f"workload {self.scenario.workload} has no change")
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Figures after the last step, from the bare model. None by default."""
+        """Figures of the bare model after the last step. Empty by default."""
         return {}
 
     def large_batch(self, step: int) -> tuple[torch.Tensor, ...]:
@@ -98,16 +98,16 @@ class Workload(ABC):
         return tuple(tensor[start : start + size] for tensor in self.large_batch(step))
 
     def everybodys_micro_batch(self, step: int, micro: int) -> tuple[torch.Tensor, ...]:
-        """What all ranks together take as their ``micro``-th micro-batch."""
+        """The ``micro``-th micro-batches of all ranks, concatenated."""
         each = [self.micro_batch(step, micro, rank) for rank in range(self.scenario.world_size)]
         return tuple(torch.cat(parts) for parts in zip(*each, strict=True))
 
     @contextmanager
     def watching(self, watcher: Watcher, leaving: Watcher | None = None) -> Iterator[None]:
-        """While inside, ``watcher(name, buffer)`` is told of the buffers that a forward finds, before it changes them,
-        and ``leaving(name, buffer)`` of what it made of them, where the model tells.
+        """While inside, call ``watcher(name, buffer)`` for buffers that a forward finds, before it changes them, and
+        ``leaving(name, buffer)`` for what it leaves in them, if the model reports that.
 
-        Through globals: wrappers copy models, and a copy must report as well.
+        Uses globals, because wrappers copy models, and a copy must report as well.
         """
         global _watcher, _leaving
         _watcher, _leaving = watcher, leaving
@@ -119,7 +119,7 @@ class Workload(ABC):
 
 @contextmanager
 def float32_by_default() -> Iterator[None]:
-    """While inside, torch makes float32, whatever default a strategy has set for itself."""
+    """While inside, torch's default dtype is float32, whatever default a strategy has set."""
     theirs = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
@@ -134,7 +134,7 @@ _leaving: Watcher | None = None
 
 @uncompiled
 def saw(name: str, buffer: torch.Tensor) -> None:
-    """Called by models at the start of a forward, for each buffer that has to be equal on all ranks."""
+    """Called by models at the start of a forward, for each buffer that must be equal on all ranks."""
     if _watcher is not None:
         _watcher(name, buffer)
 
@@ -147,7 +147,7 @@ def left(name: str, buffer: torch.Tensor) -> None:
 
 
 def load(scenario: Scenario) -> Workload:
-    """The workload of ``scenario``; of one rank alone, that of the ranks whose samples it takes."""
+    """The workload of ``scenario``; for one rank run alone, that of all the ranks whose samples it takes."""
     cls: type[Workload] = catalogue.WORKLOADS.load(scenario.workload).WORKLOAD
     if scenario.alone_for is not None:
         scenario = scenario.model_copy(update={"world_size": scenario.alone_for, "alone_for": None})

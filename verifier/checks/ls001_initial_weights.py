@@ -1,16 +1,15 @@
 """Initial weights agree: when the first forward has run, every replica holds the same weights, to the byte.
 
 Claim: whatever weights the ranks were built with, the wrapped replicas start from one and the same set. Tested with
-replicas that drew different weights, because equal seeds make a missing broadcast invisible.
-
-Of sharded parameters, the shards together must be the weights that one rank had built.
+replicas that drew different weights, because equal seeds make a missing broadcast invisible. If parameters are sharded,
+the shards together must be the weights that one rank had built.
 
 Catches: no broadcast at the start, also before sharding; a broadcast of some parameters only; a broadcast into copies
 that are not trained; same-shape parameters registered in another order on one rank, so that the broadcast swaps them;
-a model that is initialised anew, with one seed on all ranks, so that weights loaded before are lost; parameters that
-are spread over ranks, and nobody has said so.
+a model that is initialised again with one seed on all ranks, so that weights loaded before are lost; sharded parameters
+of a strategy that does not declare sharding.
 
-Blind to: whether the weights that all ranks got are those of rank 0, or another rank's, or a mean.
+Blind to: whether the weights that all ranks got are those of rank 0, those of another rank, or a mean.
 
 Seen in the wild: pytorch/torchtitan#166 (sharding turned off, and with it the initial synchronisation);
 facebookresearch/detr#544. Of 42 public wrappers tried, 10 never made the replicas equal.
@@ -31,7 +30,7 @@ from verifier.judge.comparison import odd_ones_out
 from verifier.recording import Recording
 from verifier.verdict import Failure
 
-NEAR = 1e-2  # of the largest: weights that were rounded on the way, to bfloat16 even, are no others
+NEAR = 1e-2  # of the largest: weights rounded on the way, even to bfloat16, still count as the same
 
 
 @check
@@ -80,8 +79,9 @@ def initial_weights(recording: Recording) -> Findings:
 
 
 def _in_parts(recording: Recording, name: str) -> Failure | None:
-    """Some rank holds fewer numbers than the parameter has, and another holds other ones; nobody said that they are
-    spread over ranks. Who frees or packs weights between forwards does so on all of them alike.
+    """A failure if a rank holds only part of a parameter, ranks differ, and the strategy does not declare sharding.
+
+    A strategy that frees or packs weights between forwards does so alike on all ranks, and is not meant.
     """
     due = next((entry["numel"] for entry in recording.ranks[0].notes.get("parameters", []) if entry["name"] == name), 0)
     if contract_of(recording).get("sharded") or not _differ(recording, name):
@@ -109,7 +109,7 @@ def _differ(recording: Recording, name: str) -> bool:
 
 
 def _patchwork(recording: Recording, name: str) -> Failure | None:
-    """Shards always agree with themselves. What they make up together must be what *one* rank had built."""
+    """A failure if the shards of ``name`` together are not the weights that *one* rank had built."""
     whole = recording.ranks[0].tensor("weight", -1, name)
     built = [rank.tensor("built", -1, name) for rank in recording.ranks]
     sharded = recording.ranks[0].notes.get("contract", {}).get("sharded")
@@ -132,7 +132,7 @@ def _patchwork(recording: Recording, name: str) -> Failure | None:
 
 
 def _replaced(recording: Recording, name: str) -> Failure | None:
-    """All ranks agree on weights that no rank had built, nor a mean of them, roundings aside."""
+    """A failure if all ranks agree on weights that, up to rounding, no rank had built and that are not their mean."""
     if recording.ranks[0].notes.get("contract", {}).get("lossy"):
         return None
     held = recording.ranks[0].tensor("weight", -1, name)

@@ -1,11 +1,11 @@
 """Initial buffers agree: the first forward finds the same buffers and frozen parameters on every rank.
 
 Claim: replicas start from one model, and a model is its parameters *and* its buffers. Tested with ranks whose buffers
-differ before wrapping, by what the first forward reads.
+differ before wrapping; what the first forward reads is compared.
 
-Catches: a broadcast of ``model.parameters()`` that leaves out BatchNorm's statistics, positional tables, masks; one of
-what is trained that leaves out a frozen backbone; one of what is floating-point, and of no buffer of whole numbers; one
-of all dtypes in a flat tensor of float32, which rounds large counts.
+Catches: a broadcast of ``model.parameters()`` that leaves out BatchNorm's statistics, positional tables or masks; a
+broadcast of trained parameters that leaves out a frozen backbone; a broadcast of floating-point tensors that leaves out
+integer buffers; a broadcast of all dtypes in one flat float32 tensor, which rounds large counts.
 
 Blind to: whether the buffers are those of rank 0; buffers that no forward reads; buffers that are
 not saved (``persistent=False``), which a broadcast of ``state_dict()`` leaves out.
@@ -13,7 +13,8 @@ not saved (``persistent=False``), which a broadcast of ``state_dict()`` leaves o
 Seen in the wild: pytorch/pytorch#13711 and open-mmlab/mmdetection#4582 (statistics differ by rank).
 
 Remedy: broadcast buffers, too: ``for t in [*model.parameters(), *model.buffers()]: dist.broadcast(t.data, 0)``. A
-strategy that leaves buffers alone on purpose declares ``Contract(sync_buffers=False)``; frozen parameters are none.
+strategy that leaves buffers alone on purpose declares ``Contract(sync_buffers=False)``. This does not excuse frozen
+parameters.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Weight lockstep: after every optimizer step all replicas hold the same weights, to the byte.
 
-Claim: replicas that start equal and apply the same update stay equal, with no rounding to allow for: every rank adds
-the same numbers in the same way. Compared by digest (xxh3_128) of each trainable parameter after each step; weights
-that arrive with the next forward, as the workers of a parameter server fetch them, count as that step's.
+Claim: replicas that start equal and apply the same update stay equal. No rounding is allowed for, because every rank
+adds the same numbers in the same way. Each trainable parameter is compared by digest (xxh3_128) after each step.
+Weights that arrive with the next forward, as when the workers of a parameter server fetch them, count as that step's.
 
 Catches: a parameter or bucket left out of synchronisation; a reduction that gives ranks different results; clipping,
-scaling or skipping a step decided by one rank alone; weights touched outside the optimizer.
+scaling or skipping a step decided by one rank alone; weights changed outside the optimizer.
 
 Blind to: mistakes that all replicas make alike (a sum where a mean was due, a lost micro-batch): see LS201.
 
@@ -63,7 +63,7 @@ def weight_lockstep(recording: Recording) -> Findings:
 
 
 def _begin_alike(recording: Recording) -> bool:
-    """Did the first forward find the same weights on all ranks, as many as there are?"""
+    """Return whether the first forward found the same weights on all ranks, and all of them were recorded."""
     held = [[rank.tensor("weight", -1, name) for name in recording.parameter_names] for rank in recording.ranks]
     found = {tuple(None if tensor is None else tensor.digest for tensor in tensors) for tensors in held}
     return len(found) == 1 and None not in found.pop()
@@ -116,7 +116,7 @@ def _in_flight(tensors: Iterable[Tensor]) -> bool:
 
 
 def _first_difference(mine: Tensor, theirs: Tensor) -> tuple[list[int] | None, str | None, str | None]:
-    """Where ``mine`` differs, what is there in ``theirs``, and what in it; where their kinds do, those and no place."""
+    """The first differing index, the value in ``theirs``, the value in ``mine``; only the kinds, if these differ."""
     kinds = [f"{tensor.dtype} of shape {list(tensor.shape)}" for tensor in (theirs, mine)]
     if kinds[0] != kinds[1]:
         return None, kinds[0], kinds[1]
@@ -124,7 +124,7 @@ def _first_difference(mine: Tensor, theirs: Tensor) -> tuple[list[int] | None, s
         return None, None, None
     observed, expected = mine.values, theirs.values
     as_bytes = [np.ascontiguousarray(values).view(np.uint8).reshape(values.size, -1) for values in (observed, expected)]
-    if as_bytes[0].shape != as_bytes[1].shape:  # in the recording one is wider than the other
+    if as_bytes[0].shape != as_bytes[1].shape:  # one was recorded in a wider dtype
         return None, None, None
     flat = int(np.argmax((as_bytes[0] != as_bytes[1]).any(axis=1)))
     index = [int(i) for i in np.unravel_index(flat, observed.shape)]
@@ -132,7 +132,7 @@ def _first_difference(mine: Tensor, theirs: Tensor) -> tuple[list[int] | None, s
 
 
 def _behind(recording: Recording, step: int, name: str, rank: int, standard: int) -> tuple[str, str]:
-    """What the two ranks' gradients of this step tell of the difference, and what to do about it."""
+    """How the two ranks' gradients of this step explain the difference, and what to do about it."""
     mine, theirs = (recording.ranks[r].tensor("gradient", step, name) for r in (rank, standard))
     if step < 0 or mine is None or theirs is None or mine.values is None or theirs.values is None:
         return "", "see LS201 for the gradient behind it, and LS001 for the start"
@@ -157,7 +157,7 @@ def _behind(recording: Recording, step: int, name: str, rank: int, standard: int
 
 
 def _resting(recording: Recording, step: int, name: str, *ranks: int) -> int | None:
-    """The one of ``ranks`` on which the weights are still those of before the step."""
+    """The first of ``ranks`` on which the step did not change the weights."""
     return next((rank for rank in ranks if rests(recording.ranks[rank], name, step - 1, step)), None)
 
 

@@ -1,22 +1,22 @@
 """Buffer lockstep: in every step, all ranks' forwards find the same buffers, to the byte.
 
 Claim: what a forward reads (BatchNorm's running statistics, counters, means) is the same on every replica, so that a
-checkpoint and an evaluation do not depend on the rank. torch's DDP sends rank 0's at the start of each forward; a
-strategy that averages them instead, or uses synchronised BatchNorm, passes as well: what is found has to lie between
-what the ranks' forwards left before. What the first forward leaves is known: what it comes to on the rank's own
-samples, on all samples, or a mean of the former. Counters of steps are those of a single process: one more each
-step, not in an evaluation. Counts of samples have to be equal. Who is given a process group smaller than the job finds
-what that group's ranks have left.
+checkpoint and an evaluation do not depend on the rank. torch's DDP sends rank 0's buffers at the start of each forward.
+A strategy that averages them instead, or uses synchronised BatchNorm, passes as well: what a forward finds must lie
+between the values that the ranks' forwards left before. What the first forward may leave is known: the result on the
+rank's own samples, on all samples, or the mean of the ranks' own results. Counters of steps equal a single process's:
+they grow by one per step, and not in an evaluation. Counts of samples must be equal on all ranks. A strategy that is
+given a process group smaller than the job must find what that group's ranks have left.
 
 Catches: wrappers that synchronise parameters and forget buffers; a broadcast at the start only; counters added up over
-ranks; statistics that are summed, scaled, set back or made NaN on all ranks alike; a synchronised norm that keeps
-another variance than BatchNorm does; an ``eval()`` that does not reach the model; counters above 2**24 sent as float32;
-buffers of rank 0 of the job where a group was given.
+ranks; statistics that are summed, scaled, reset or made NaN on all ranks alike; a synchronised norm that keeps another
+variance than BatchNorm does; an ``eval()`` that does not reach the model; counters above 2**24 sent as float32; buffers
+of rank 0 of the job where a group was given.
 
 Blind to: buffers that no forward reads; a strategy that reads other ranks' values without changing the buffer; a wrong
-mean that lies between the ranks' values; statistics that go wrong after the first forward; buffers that are left alone
-in evaluation mode alone, or as they are not saved (``persistent=False``); whole-numbered buffers, and what the first
-forward finds, in a group smaller than the job.
+mean that lies between the ranks' values; statistics that go wrong after the first forward; a strategy that leaves
+buffers alone only in evaluation mode, or because they are not saved (``persistent=False``); in a group smaller than the
+job, integer buffers and what the first forward finds.
 
 Seen in the wild: huggingface/pytorch-image-models#110, open-mmlab/mmdetection#4582, pytorch/pytorch#13711: evaluation
 differs from rank to rank, and the checkpoint holds one rank's statistics.
@@ -39,7 +39,7 @@ from verifier.judge.comparison import Difference, compare
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 
-STATED = 1e-4  # of the largest number in a buffer: roundings of a norm in float32, whose bound gradients have as well
+STATED = 1e-4  # of the largest number in a buffer: the rounding of a float32 norm; gradients have the same bound
 
 
 @check(when=lambda scenario: scenario.workload in WITH_NORMS)
@@ -49,7 +49,7 @@ def buffer_lockstep(recording: Recording) -> Findings:
     if recording.scenario.subgroups:
         return buffers_in_groups(recording)
     findings = Findings()
-    for step in range(1, recording.scenario.num_steps):  # in step 0 replicas were built equal
+    for step in range(1, recording.scenario.num_steps):  # in step 0 replicas are equal by construction
         found = compare_across_ranks(
             recording,
             "buffer",
@@ -72,7 +72,7 @@ def buffer_lockstep(recording: Recording) -> Findings:
 
 
 def _misstated(recording: Recording, findings: Findings) -> list[Failure]:
-    """Floating buffers that the first forward leaves as no right one would, from whichever samples."""
+    """Failures for floating buffers that no correct first forward would leave, on one rank's or on all samples."""
     if contract_of(recording).get("lossy") or recording.reference is None:
         return []
     failures = []
@@ -90,8 +90,8 @@ def _misstated(recording: Recording, findings: Findings) -> list[Failure]:
 
 
 def _right_after_one(recording: Recording, name: str) -> list[np.ndarray]:
-    """What buffer ``name`` may be after the first forward: the single process's, of all samples; one rank's, of its
-    own; the mean of these. Empty: not all of it is known.
+    """The values that buffer ``name`` may have after the first forward: the single process's on all samples, each
+    rank's on its own samples, and the mean of the ranks'. Empty if not all of them are known.
     """
     assert recording.reference is not None
     kinds = ["left_buffer", *(f"left_buffer_{rank}" for rank in range(recording.scenario.world_size))]
@@ -103,7 +103,7 @@ def _right_after_one(recording: Recording, name: str) -> list[np.ndarray]:
 
 
 def _miscounted(recording: Recording, step: int, findings: Findings) -> list[Failure]:
-    """Whole-numbered buffers that are not those of the single process, which sees as many steps."""
+    """Failures for step counters that differ from the single process's, which runs as many steps."""
     failures = []
     expected = recording.reference.named("buffer", step) if recording.reference is not None else {}
     for name, tensor in expected.items():
@@ -116,13 +116,13 @@ def _miscounted(recording: Recording, step: int, findings: Findings) -> list[Fai
 
 
 def _counts_steps(recording: Recording, name: str) -> bool:
-    """Is the first forward's ``name`` the same from whichever samples? Then it counts forwards, and not samples."""
+    """Return whether buffer ``name`` counts forwards: the first forward then leaves the same value on any samples."""
     found = _right_after_one(recording, name)
     return all(np.array_equal(found[0], other) for other in found[1:])
 
 
 def _outside(recording: Recording, step: int, findings: Findings) -> list[Failure]:
-    """Floating buffers that lie outside of what the ranks' forwards of the step before have left."""
+    """Failures for floating buffers outside the range that the ranks' forwards of the previous step left."""
     if contract_of(recording).get("lossy"):
         return []
     failures = []

@@ -1,14 +1,14 @@
 """Optimizer state lockstep: after the last step all replicas hold the same momentum (moments, ...), to the byte.
 
-Claim: weights that agree today drift apart tomorrow if the state behind them differs. Compared by digest, for
-optimizers that keep torch's ``state``.
+Claim: weights that agree today drift apart tomorrow if the optimizer state differs. Compared by digest, for optimizers
+that keep torch's ``state``.
 
 Catches: a step that one rank skipped or took twice while its weights were overwritten by a broadcast; state that was
-initialised from other gradients; one rank's own weight decay or learning rate.
+initialised from other gradients; a weight decay or learning rate that differs on one rank.
 
 Blind to: replicas whose weights have differed before (LS101); state that a rank does not have at all, as where only its
 owner steps a parameter; optimizers that keep their state elsewhere, or under names that torch's SGD and AdamW do not
-have (what a compressor still owes is each rank's own, and may be kept there).
+have (a compressor's error feedback, which rightly differs by rank, may be kept there).
 
 Seen in the wild: huggingface/transformers#28270 and deepmodeling/deepmd-kit#5570 (ranks resumed from different places).
 
@@ -47,7 +47,7 @@ def optimizer_state_lockstep(recording: Recording) -> Findings:
 
 
 def _weights_differ(recording: Recording, step: int) -> bool:
-    """Did they after ``step``? In small numbers what has parted may meet again, and the state behind it does not."""
+    """Return whether weights differed after ``step``; small numbers may become equal again while the state does not."""
     found = compare_across_ranks(
         recording, "weight", step, cause="replicas_diverged", explain=lambda rank, other, name: "", hint=""
     )

@@ -1,37 +1,37 @@
 """Gradient equivalence: what the optimizer sees is what one process would see on the large batch.
 
 Claim: just before ``optimizer.step()``, every rank's gradient of every parameter equals the gradient that a single
-process computes on the union of all ranks' micro-batches. In exact arithmetic that means equal numbers, bit for bit,
-or roundings of their own dtype where a factor of the strategy's rounds (16 in the last place); in
-float64 it means within 1e-10 of the tensor's largest element (honest strategies agree to 1e-13, wrong ones are
-off by 1e-6 and more); in float32 and bfloat16, in the first step, within (W + 2) unit roundoffs of the mean of the
-ranks' own gradients; where the contract declares what is lost on the wire, within (W + 1) unit roundoffs of that
-dtype, in the first step; with tagged gradients it means that every element carries its own name. After the first step
-float32 is held to a thousandth of the tensor's largest element. Under autocast, and beside layers in bfloat16, what
-other orders of rows come to is measured, and four times that is right; under autocast the model's forward has to be,
-too, which the model itself tells.
+process computes on the union of all ranks' micro-batches. In exact arithmetic "equals" means bit for bit; if a factor
+that the strategy applies rounds, within 16 units in the last place of the gradient's dtype. In float64 it means within
+1e-10 of the tensor's largest element (correct strategies agree to 1e-13, wrong ones are off by 1e-6 and more). In
+float32 and bfloat16 it means, in the first step, within (W + 2) unit roundoffs of the mean of the ranks' own gradients;
+after the first step, float32 must agree to a thousandth of the tensor's largest element. If the contract declares a
+lossy dtype, it means within (W + 1) unit roundoffs of that dtype, in the first step. With tagged gradients every
+element must carry its own name. Under autocast, and beside layers in bfloat16, the rounding that comes from another
+order of rows is measured, and the bound is four times that. If the loop uses autocast, the model's forward must run
+under it; the model itself reports whether it does.
 
-Behind a norm over samples (BatchNorm) the mean of the ranks' own gradients is right, and so is the gradient of all
-samples, which strategies have that synchronise statistics; that is compared in the first step.
+Behind a norm over samples (BatchNorm) two gradients are right: the mean of the ranks' own gradients, and the gradient
+on all samples, which a strategy with synchronised statistics has. They are compared in the first step.
 
 Catches: a sum where a mean was due, or the reverse; one micro-batch instead of all; gradients never reduced, or reduced
 with another parameter's; reads before a collective has finished; parameters averaged instead of gradients; clipping
 before synchronisation; parameters that another rank did not use; a forward that has lost the caller's autocast; a
-``clip_grad_norm_()`` of the strategy's own that clips by, or returns, another norm than that of all gradients; a mean
-over the whole job, a division by its size, or a root that is not in it, where the strategy was given a smaller process
-group; inputs that are cut off from what made them.
+strategy's own ``clip_grad_norm_()`` that clips by, or returns, another norm than that of all gradients; where the
+strategy was given a smaller process group, a mean over the whole job, a division by the job's size, or a root outside
+the group; inputs that are cut off from the graph that produced them.
 
 Where an optimizer reduces gradients inside its ``step()``, or leaves them to the owners of shards, or to a server that
-sends weights, ``.grad`` does not show it. If the weights come out right all the same, this is not claimed, and LS202
-judges them.
+sends weights, ``.grad`` does not show it. If the weights still come out right, this is not claimed, and LS202 judges
+them.
 
 Blind to: what happens after the gradient (the optimizer itself, see LS202); parameters whose gradient is zero; in the
-profile quick, whose probes are small, mistakes that need several megabytes; in quick and standard those that need a
-hundred parameters, or interpreters that do not agree on the order of a set (standard has such where the text of the
-strategy shows a set); mistakes that need a tensor of more than 8 MB, or three buckets of 25 MB; mistakes that begin
-later than a few steps after the start (longer runs keep the gradients of their first steps only), in dtypes narrower
-than float32, and behind norms, after the first; after the first step, all of a strategy that declares
-``average="sum"`` or updates by a rule of its own (LS202 goes on), and exact arithmetic of one that declares ``lossy``.
+profile quick, whose probes are small, mistakes that need several megabytes; in quick and standard, mistakes that need a
+hundred parameters, or interpreters that order a set differently (standard has those if the strategy's source shows a
+set); mistakes that need a tensor of more than 8 MB, or three buckets of 25 MB; mistakes that begin later than a few
+steps after the start (longer runs keep the gradients of their first steps only), or later than the first step in dtypes
+narrower than float32 and behind norms; after the first step, every gradient of a strategy that declares
+``average="sum"`` or has its own update rule (LS202 goes on), and, if it declares ``lossy``, those in exact arithmetic.
 
 Seen in the wild: huggingface/picotron#39 (the hook reduces the parameter, not the gradient);
 volcengine/verl#3332 (micro-batch losses not divided); fairseq#494 (divided twice).

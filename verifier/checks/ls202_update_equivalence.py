@@ -1,29 +1,29 @@
 """Update equivalence: after each step the weights are those of the single process.
 
-Claim: where the gradients were right, so are the weights after ``optimizer.step()``: every parameter was stepped, once,
-with the right state, and one that no rank used stayed where it was. Bit for bit in exact arithmetic (where a factor of
-the strategy's rounds gradients, as far off as that moves weights), else within a bound that follows from the dtype and
-the optimizer; in float32 and complex64 within a thousandth of what has moved; in half precision, after the first step,
-and after a second where a rate has changed or a batch was dropped before it, within a quarter, and four roundings for
-each step.
+Claim: where the gradients were right, so are the weights after ``optimizer.step()``: every parameter was stepped once,
+with the right state, and a parameter that no rank used stayed where it was. In exact arithmetic weights agree bit for
+bit (if a factor that the strategy applies rounds gradients, up to the effect of that on weights), else within a bound
+that follows from the dtype and the optimizer. In float32 and complex64 the bound is a thousandth of what has moved. In
+half precision it is a quarter of what has moved, plus four roundings for each step; only the first step is compared,
+and the second if the learning rate changed or a batch was dropped before it.
 
-Where the update rule is the strategy's own (Muon, Lion, another AdamW), a single process has what the same strategy
-comes to on one rank that takes everybody's samples. It is run there as well, and each tensor's movement has to be the
-same to a hundredth. The rule is taken for its own where a driver of the strategy's makes another optimizer than the
-loop asked for, and where the contract says ``optimizer="own"``. Weights that all rest, or become NaN, on one rank as
-well show nothing: unknown, and not judged where those are in half precision. With ``average="sum"`` it is the single
-process whose loss is multiplied by the number of ranks, and a ten-thousandth.
+Where the update rule is the strategy's own (Muon, Lion, another AdamW), the standard is the same strategy, run on one
+rank that takes all ranks' samples. Each tensor's movement must agree to a hundredth. The rule counts as the strategy's
+own if its driver makes another optimizer than the loop asked for, or the contract says ``optimizer="own"``. If all
+weights stay unchanged or become NaN on one rank as well, they show nothing: unknown, and not judged in half precision.
+With ``average="sum"`` the standard is a single process whose loss is multiplied by the number of ranks, and the bound a
+ten-thousandth.
 
 Catches: an optimizer that holds other tensors than those that are trained; steps skipped or taken twice; sharded
 optimizers that do not hand out what they own; optimizer state that is lost; an inner optimizer that no scheduler
-reaches; gradients of zeros, in place of None, that let weight decay and momentum move parameters which nobody used, and
-None in place of zeros; frozen parameters that move; weights that move by the other ranks' gradients where one rank's is
-infinite, or NaN; a step that is left out for one rank's NaN and taken for another's; of a rule of its own what depends
-on the number of ranks: parameters without an owner, norms and matrices taken in slices.
+reaches; zero gradients in place of None, by which weight decay and momentum move parameters that no rank used, and None
+in place of zeros; frozen parameters that move; weights that move by the other ranks' gradients where one rank's is
+infinite or NaN; a step that is skipped for one rank's NaN and taken for another's; in an update rule of the strategy's
+own, whatever depends on the number of ranks: parameters without an owner, norms and matrices taken in slices.
 
 Blind to: steps from the first wrong gradient on, which LS201 reports; a rule of the strategy's own that is as wrong on
-one rank (but for parameters that never move), or cannot be run on one; where that is so, steps after the first with
-``average="sum"``; who takes a step with zeros in the place of gradients where others leave it out.
+one rank (but for parameters that never move), or cannot be run on one rank; with ``average="sum"``, if the strategy
+cannot be run on one rank, steps after the first; a strategy that takes a step with zero gradients where others skip it.
 
 Seen in the wild: huggingface/accelerate#2665 (the optimizer held the parameters from before wrapping);
 pytorch/pytorch#28294 (unused parameters moved by momentum); huggingface/accelerate#2790 (a step too many);
@@ -92,7 +92,7 @@ def _compare_trained(recording: Recording) -> Findings:
 
 
 def not_told_by_tags(recording: Recording) -> str | None:
-    """Why weights that tags have moved tell nothing; None: they do. A rule of its own is not known from other steps."""
+    """Why weights moved by tagged gradients show nothing; None if they do, and the rule is the one asked for."""
     if blocked_reference(recording):
         return None
     lossy = contract_of(recording).get("lossy")
@@ -104,7 +104,7 @@ def not_told_by_tags(recording: Recording) -> str | None:
 
 
 def _num_steps(recording: Recording, gradients: Findings) -> int:
-    """How many steps from the first are compared: up to wrong gradients, and as far as the single process is right."""
+    """How many steps are compared: those before the first wrong gradient for which the single process is a standard."""
     scenario = recording.scenario
     wrong_from = min((f.step for f in gradients.failures if f.step is not None), default=scenario.num_steps)
     steps = min(wrong_from, scenario.keep_steps, scenario.num_steps)
@@ -113,14 +113,15 @@ def _num_steps(recording: Recording, gradients: Findings) -> int:
         steps = min(steps, 1)  # the first step is W times as long, and later ones start elsewhere
     if may_turn_over(recording):
         steps = min(steps, 1)
-    if scenario.resume_after is not None:  # what a replica that was saved ends with, others fetch: see LS504
+    if scenario.resume_after is not None:  # the saved replica's last weights may arrive elsewhere: see LS504
         steps = min(steps, scenario.resume_after)
     return steps
 
 
 def _compare_narrow(recording: Recording) -> Findings:
-    """The first step, roughly: who forgets to hand narrow weights out, or steps them by another gradient. And a second
-    one, where a rate was changed between the two or a batch dropped, if all have one gradient: no more is known of it.
+    """Compare the first step within a wide bound: it shows narrow weights that were not sent or had a wrong gradient.
+
+    A second step is compared if a rate was changed or a batch dropped before it and all ranks show the same gradients.
     """
     if compare_gradients(recording).failures:
         return Findings(blocked="the gradients are wrong: see LS201")
@@ -137,13 +138,13 @@ def _compare_narrow(recording: Recording) -> Findings:
 
 
 def _have_one_gradient(recording: Recording, step: int) -> bool:
-    """Do all ranks hold the same bits of every gradient that any of them shows in ``step``?"""
+    """Return whether all ranks show the same gradients in ``step``, with the same bits."""
     shown = [{name: tensor.bits for name, tensor in rank.named("gradient", step).items()} for rank in recording.ranks]
     return bool(shown[0]) and all(of_one == shown[0] for of_one in shown)
 
 
 def _judge_what_is_shown(recording: Recording, reason: str) -> Findings:
-    """Of a rule that can be compared with nothing: does it move what has a gradient, and to numbers?"""
+    """Judge a rule without a standard: ``blocked`` if it moves no weight that has a gradient, or moves all to NaN."""
     steps = range(min(recording.scenario.keep_steps, recording.scenario.num_steps))
     if not (recording.complete and has_own_rule(recording) and (is_exact(recording) or is_wide(recording)) and steps):
         return Findings(not_claimed=reason)

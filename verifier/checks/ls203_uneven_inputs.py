@@ -1,7 +1,7 @@
 """Uneven inputs: ranks that run out of batches earlier than others change nothing but their share of the gradient.
 
-Claim: inside ``join()`` the ranks that still have data go on, those without count as gradients of zero, and when all
-have left it every replica holds the weights of a single process that took the same steps.
+Claim: inside ``join()`` the ranks that still have data go on, and ranks without data count as zero gradients. When all
+ranks have left it, every replica holds the weights of a single process that took the same steps.
 
 Catches: a last step that only some ranks take; a mean over the ranks that happen to be left where the world size was
 due, or the reverse; replicas that are not made equal at the end.
@@ -11,8 +11,8 @@ Blind to: optimizer state of the ranks that had left (with momentum it lags behi
 Seen in the wild: pytorch/pytorch#44425 (``no_sync`` with ``join``), deepmodeling/deepmd-kit#5570 (one rank a step
 more).
 
-Remedy: shadow the collectives of active ranks with zeros, divide by the world size, and broadcast from a rank that was
-last.
+Remedy: on ranks without data, answer the collectives of active ranks with zeros; divide by the world size; at the end,
+broadcast from a rank that ran out last.
 """
 
 from __future__ import annotations

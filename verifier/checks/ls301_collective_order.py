@@ -1,23 +1,23 @@
 """Collective order: the n-th collective of every rank is the same operation on the same parameters.
 
 Claim: per group, all members issue the same operations in the same order, with equal dtype, size, reduce operation and
-root (where members bring different amounts: with what each expects of the other); the n-th message sent from one rank
-to another under a tag is received as the n-th, in dtype and size; and where gradients are tagged, the payload of every
-reduction holds the same elements of the same parameters at the same offsets on every rank, by *name*.
+root. If members send different amounts, each sends what the other expects. The n-th message sent from one rank to
+another under a tag is received as the n-th, with its dtype and size. Where gradients are tagged, the payload of every
+reduction holds the same elements of the same parameters at the same offsets on every rank, compared by *name*.
 
 Catches: buckets filled in the order in which gradients arrive; parameters skipped on the ranks that did not use
-them, where the next is of another size (between equals LS201 finds whose gradients were added up); a collective too
-few or too many on one rank, also where the others then hang; mismatched dtypes, which gloo reinterprets without a word.
+them, if the next has another size (if the sizes are equal, LS201 finds whose gradients were added up); a collective too
+few or too many on one rank, also if the others then hang; mismatched dtypes, which gloo reinterprets without an error.
 
-Blind to: order between different groups; payloads that do not hold plain gradients (compressed, or encoded); what a
-rank that raised or died would have done next; and what goes from rank to rank by other ways than torch.distributed's
-collectives and messages (its store, files, MPI): there the numbers have to tell.
+Blind to: order between different groups; payloads that do not hold plain gradients (compressed or encoded); what a rank
+that raised or died would have done next; what travels by other means than torch.distributed's collectives and messages
+(its store, files, MPI), where only the resulting numbers can show a mistake.
 
 Seen in the wild: ray-project/ray#59544 and OpenTSLM#49 (gradients that are None are skipped, so the next parameter
 slides into their place); pytorch/pytorch#72843; the bucketed wrapper of many tutorials.
 
-Remedy: decide before the first backward, from what is equal on all ranks, what travels together and in which order;
-launch strictly in that order, with zeros for what a rank did not use.
+Remedy: decide before the first backward, from what is equal on all ranks, which gradients travel together and in which
+order; launch strictly in that order, with zeros for parameters that a rank did not use.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def collective_order(recording: Recording) -> Findings:
 
 
 def _compare_lane(recording: Recording, lane: Lane, book: TagBook | None, findings: Findings) -> None:
-    """Compare each member's sequence with one member's; the first difference on a rank ends its comparison.
+    """Compare each member's sequence with the standard's; the first difference on a rank ends its comparison.
 
-    That one is the lowest that came to its end: its sequence is whole. Where none did, the one that came furthest.
+    The standard is the lowest rank that finished, because its sequence is whole; if none did, the longest sequence.
     """
     ended = [rank for rank in lane.members if recording.ranks[rank].completed]
     standard = min(ended) if ended else max(sorted(lane.members), key=lambda rank: len(lane.members[rank]))
@@ -62,7 +62,7 @@ def _compare_lane(recording: Recording, lane: Lane, book: TagBook | None, findin
     for rank in sorted(lane.members.keys() - {standard}):
         for place, (mine, theirs) in enumerate(zip_longest(lane.members[rank], lane.members[standard])):
             if mine is None or theirs is None:
-                # Who ended well will issue no more; who hangs, raised or died might have.
+                # A rank that finished will issue no more; one that hangs, raised or died might have.
                 if recording.ranks[rank if mine is None else standard].completed:
                     findings.failures.append(_missing(recording, rank, standard, place, mine, theirs))
                 break
@@ -71,7 +71,7 @@ def _compare_lane(recording: Recording, lane: Lane, book: TagBook | None, findin
             if failure is not None:
                 findings.failures.append(failure)
                 break
-    if len(findings.failures) == before:  # the sequences agree, so the n-th belong together
+    if len(findings.failures) == before:  # the sequences agree, so the n-th calls belong together
         for row in zip(*lane.members.values(), strict=False):
             _compare_amounts(recording, dict(zip(lane.members, row, strict=True)), findings)
 
@@ -112,7 +112,7 @@ def _compare_pair(
 
 
 def _compare_amounts(recording: Recording, row: dict[int, Collective], findings: Findings) -> None:
-    """Where members bring different amounts: does each send what the other expects?"""
+    """Compare what each member sends with what the other expects, if members send different amounts."""
     for one, other in [*combinations(row, 2), *((b, a) for a, b in combinations(row, 2))]:
         sender, receiver = row[one], row[other]
         if sender.sends is None or receiver.receives is None or sender.ranks is None:
@@ -137,7 +137,7 @@ def _compare_amounts(recording: Recording, row: dict[int, Collective], findings:
 
 
 def _compare_channel(recording: Recording, channel: Channel, findings: Findings) -> None:
-    """The n-th message sent is the n-th received. A surplus tells nothing where a rank did not come to its end."""
+    """Compare the n-th message sent with the n-th received. A surplus is no failure if a rank did not finish."""
     source, target = channel.address.source, channel.address.target
     for place, (sent, received) in enumerate(zip_longest(channel.sent, channel.received)):
         if sent is None or received is None:
@@ -206,7 +206,7 @@ def _failure(
     hint: str = SAME_ORDER,
     **said: Any,
 ) -> Failure:
-    """A failure of ``rank`` in ``call``; ``placed`` if the call is its own, and has a place in its step."""
+    """A failure of ``rank`` in ``call``; ``placed`` if the call is the rank's own and so has a place in its step."""
     in_step = call.step >= 0
     return Failure(
         scenario=recording.scenario.name,

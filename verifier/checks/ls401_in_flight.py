@@ -1,15 +1,15 @@
 """Tensors in flight are left alone: nobody reads or writes what a collective is working on.
 
 Claim: between the start of an asynchronous collective and the wait for it, its tensor belongs to the transport. The
-observer fills it with a marker meanwhile, and looks whether the marker is still there when the collective lands.
+observer fills the tensor with a marker meanwhile, and checks that the marker is still there when the collective lands.
 
 Catches: gradients scaled, clipped or zeroed while they are being reduced; results read, or copied, before the wait (the
-marker is then found in a gradient or a weight); a buffer that is filled again too early.
+marker is then found in a gradient or a weight); a buffer that is refilled too early.
 
 Blind to: reads whose result is thrown away; tensors that hold no marker (of booleans, sparse, or with gaps between
-their elements); of inputs larger than 64 MiB, writes between the places that are looked at.
+their elements); in inputs larger than 64 MiB, writes between the places that are checked.
 
-Seen in the wild: microsoft/DeepSpeed#5545, NVIDIA/Megatron-LM#4054 (double buffers used again too early);
+Seen in the wild: microsoft/DeepSpeed#5545, NVIDIA/Megatron-LM#4054 (double buffers reused too early);
 pytorch/pytorch#27806.
 
 Remedy: ``work.wait()`` first; then read, scale, clip, zero.
@@ -55,10 +55,10 @@ def in_flight(recording: Recording) -> Findings:
 
 
 def _early_reads(recording: Recording, rank: RankRecording, clean: set[object]) -> list[Failure]:
-    """The first step's gradients and weights that hold the observer's marker. What does not is added to ``clean``.
+    """Failures for the tensors that hold the marker in the first step that has any. Others are added to ``clean``.
 
-    Gradients that were looked at twice count as they were when the optimizer began: a loop that clips nothing reads
-    none before, and ``step()`` may be who waits.
+    Gradients recorded twice count as they were when the optimizer began: a loop that clips nothing reads none before
+    ``step()``, which may be what waits.
     """
     watched = [t for (what, _, _), t in rank.tensors.items() if what in WATCHED and t.bits not in clean]
     held = [t for t in watched if _holds_marker(t)]

@@ -1,14 +1,14 @@
 """Unfinished work: every reduction that was started in a step is waited for before the step ends.
 
-Claim: a gradient is used only after its collective has finished, so none may be left when the optimizer has stepped.
+Claim: a gradient is used only after its collective has finished, so no reduction may be pending when the optimizer has
+stepped.
 
 Catches: handles that are dropped or overwritten; a wait for the last bucket only; a flush that is forgotten.
 
-Blind to: gathers and broadcasts, which may rightly go on into the next forward; single numbers (a loss for the log may
-be waited for a step later; a norm or a flag that is read too early shows in the weights); a wait on another thread.
+Blind to: gathers and broadcasts, which may rightly go on into the next forward; single numbers (a logged loss may be
+waited for a step later; a norm or a flag that is read too early shows in the weights); a wait on another thread.
 
-Seen in the wild: microsoft/DeepSpeed#5545 and EleutherAI/gpt-neox#1004 (buffers used again before their reduction
-ended).
+Seen in the wild: microsoft/DeepSpeed#5545 and EleutherAI/gpt-neox#1004 (buffers reused before their reduction ended).
 
 Remedy: keep every handle that ``async_op=True`` returns, and wait for all of them before ``optimizer.step()``.
 """
@@ -30,7 +30,7 @@ def unfinished_work(recording: Recording) -> Findings:
             if collective.op not in REDUCTIONS or collective.phase not in PHASES or collective.is_a_figure:
                 continue
             ended = rank.step_ended.get(collective.step)
-            if ended is None:  # the rank did not come to the end of this step
+            if ended is None:  # the rank did not finish this step
                 continue
             findings.comparisons += 1
             if collective.landed is None or collective.landed > ended:

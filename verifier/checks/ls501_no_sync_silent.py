@@ -2,15 +2,15 @@
 
 Claim: a backward inside ``no_sync()`` leaves gradients local; K micro-batches cost the communication of one.
 
-Catches: a ``no_sync()`` that does nothing, or is not asked by every hook: right numbers, K times the bytes.
+Catches: a ``no_sync()`` that does nothing, or whose flag some hook does not read: right numbers, K times the bytes.
 
-Blind to: what a forward reduces or sends (means of buffers, synchronised norms), which costs K times as much and is no
-gradient; gathers and messages of strategies whose forwards need them anyway, as of sharded parameters; gathers of codes
-(whole numbers); single numbers, such as a loss for the log; strategies without a ``no_sync()``.
+Blind to: what a forward reduces or sends (means of buffers, synchronised norms), which costs K times as much but is no
+gradient; gathers and messages of strategies whose forwards need them anyway, as with sharded parameters; gathers of
+integer codes; single numbers, such as a logged loss; strategies without a ``no_sync()``.
 
 Seen in the wild: huggingface/accelerate#2790.
 
-Remedy: ask the flag that ``no_sync()`` sets in every place that starts a reduction.
+Remedy: read the flag that ``no_sync()`` sets in every place that starts a reduction.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def no_sync_silent(recording: Recording) -> Findings:
 
 
 def _gathered(recording: Recording, rank: RankRecording) -> list[Collective]:
-    """Exchanges in a backward that should be silent, of a strategy whose forwards need none: these are gradients'."""
+    """Exchanges in a silent backward, if the strategy's forwards need none: these must carry gradients."""
     exchanged = [c for c in rank.collectives if c.op in EXCHANGES and c.dtype.startswith(FLOATING) and c.numel > 1]
     if contract_of(recording).get("sharded") or any(c.phase == "forward" for c in exchanged):
         return []

@@ -1,7 +1,7 @@
 """``no_sync`` restored: after an exception has left ``no_sync()``, the next step is synchronised as ever.
 
 Claim: a loop may catch an exception (a batch that does not fit in memory) and go on; its gradients are then those of
-the single process. Where an optimizer reduces them inside its ``step()``, its weights are.
+the single process. If an optimizer reduces gradients inside its ``step()``, the weights are compared instead.
 
 Catches: a ``no_sync()`` that sets a flag and resets it after ``yield`` without ``finally``: replicas drift from then
 on.
@@ -34,7 +34,7 @@ def no_sync_restored(recording: Recording) -> Findings:
         return _judge_weights(recording, step)
     apart = bool(_agree(recording, step - 1).failures)
     wrong = any(f.step != step for f in gradients.failures)
-    in_parts = apart and not wrong and bool(contract_of(recording).get("sharded"))  # each right, and no two alike
+    in_parts = apart and not wrong and bool(contract_of(recording).get("sharded"))  # each is right, no two are alike
     if wrong or (apart and not in_parts):
         return Findings(blocked="gradients were wrong before there was any exception: see LS201")
     if not own_steps(recording) and compare_weights(recording, range(step)).failures:
@@ -56,7 +56,7 @@ def no_sync_restored(recording: Recording) -> Findings:
 
 
 def _judge_weights(recording: Recording, step: int) -> Findings:
-    """Gradients are reduced inside the optimizer's ``step()``, where nobody can look: what they have done is seen."""
+    """Judge the step by its weights, because gradients are reduced out of sight, inside the optimizer's ``step()``."""
     if unknown := own_steps(recording):
         return Findings(not_claimed=unknown)
     if compare_weights(recording, range(step)).failures:
@@ -65,13 +65,13 @@ def _judge_weights(recording: Recording, step: int) -> Findings:
 
 
 def _some_have_none(recording: Recording, step: int) -> bool:
-    """A step that was not synchronised leaves every rank its own gradients: one without any met with something else."""
+    """Return whether ranks have gradients of different parameters, which a missing synchronisation does not cause."""
     held = [set(rank.named("gradient", step)) for rank in recording.ranks if rank.completed]
     return any(names != held[0] for names in held)
 
 
 def _agree(recording: Recording, step: int) -> Findings:
-    """Does every rank's optimizer see the same bytes? After a step that was not synchronised it does not."""
+    """Compare across ranks the gradients that optimizers see; they differ if ``step`` was not synchronised."""
     return compare_across_ranks(
         recording,
         "gradient",

@@ -1,10 +1,10 @@
 """State dict names: what is saved has the bare model's names, all of them, perhaps behind one common prefix.
 
 Claim: a checkpoint of the wrapped model can be loaded without the wrapper, and the reverse, once a prefix such as
-``module.`` is cut off, or taken out of the dictionary that holds it, as an engine's ``{"model": ..., "scale": ...}``
-does. Where rank 0 alone saves, and the others give an empty dictionary, its names count.
+``module.`` is removed, or the model's part is taken out of an enclosing dictionary, such as an engine's
+``{"model": ..., "scale": ...}``. If rank 0 alone saves, and the others return an empty dictionary, its names count.
 
-Catches: flat buffers saved in place of parameters; parameters or buffers left out; names of the wrapper's own between.
+Catches: flat buffers saved in place of parameters; parameters or buffers left out; names that the wrapper inserts.
 
 Blind to: whether the values are right, which LS504 sees; what is saved in another form than a dictionary (bytes).
 
@@ -32,7 +32,7 @@ def state_dict_names(recording: Recording) -> Findings:
             findings.blocked = f"rank {rank.rank} did not come to save its model"
             continue
         if not saved and recording.ranks[0].notes.get("saved_names") != []:
-            continue  # rank 0 saves for all; or was about to
+            continue  # rank 0 saves for all, or was about to
         findings.comparisons += len(bare)
         prefix = _prefix(saved, bare)
         missing = [name for name in bare if prefix + name not in saved]
@@ -54,14 +54,14 @@ def state_dict_names(recording: Recording) -> Findings:
 
 
 def _prefix(saved: list[str], bare: list[str]) -> str:
-    """The common prefix before the bare names: of all that fit, that of most names; the shortest of those."""
+    """The prefix before the bare names: the one that fits the most names, and of those the shortest."""
     found = {name.removesuffix(end) for name in saved for end in bare if name == end or name.endswith("." + end)}
     kept = set(saved)
     return max(found, key=lambda prefix: (sum(prefix + end in kept for end in bare), -len(prefix)), default="")
 
 
 def _only_transient(missing: list[str], transient: list[str]) -> bool:
-    """Buffers registered with ``persistent=False`` are not saved by anybody."""
+    """Return whether only buffers with ``persistent=False`` are missing, which torch does not save."""
     return set(missing) <= set(transient)
 
 

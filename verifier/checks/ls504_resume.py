@@ -1,15 +1,16 @@
 """Resume: fresh replicas that load what was saved go on as if nothing had happened.
 
-Claim: after ``state_dict()`` of model and optimizer is saved and loaded into replicas that were built from other random
-numbers, weights are those of a single process that was never interrupted, and so is what an evaluation returns.
+Claim: ``state_dict()`` of model and optimizer is saved, and loaded into replicas that were built from other random
+numbers. Their weights are then those of a single process that was never interrupted, and so is what an evaluation
+returns.
 
 Catches: momentum that is lost; parameters that are not saved, or loaded into copies that are not trained; hooks that
-stay on the old tensors; what was saved and cannot be loaded; a copy for evaluations that is not loaded with the rest;
+stay on the old tensors; a saved state that cannot be loaded; a copy for evaluations that is not loaded with the rest;
 an optimizer inside another, which no scheduler reaches any more once its state was loaded; a broadcast at wrap time
-that does not happen again after loading on one rank only.
+that is not repeated when only one rank loads.
 
-Where the update rule is the strategy's own, the same strategy is saved and resumed on one rank as well, and has to come
-to the same: what its optimizer does not save on any number of ranks is no question of replicas.
+Where the update rule is the strategy's own, the same strategy is saved and resumed on one rank as well, and that run is
+the standard: state that its optimizer does not save on any number of ranks is not a matter of replicas.
 
 Blind to: random numbers and data order, which the loop restores and not the strategy.
 
@@ -62,7 +63,7 @@ def resume(recording: Recording) -> Findings:
 
 
 def _resumed(recording: Recording, first: int) -> Findings:
-    """Weights of the steps after ``first``, in which everything was loaded, against those of a run that went on."""
+    """Compare weights after step ``first``, which followed the loading, with those of an uninterrupted run."""
     if is_lossy(recording) and _overflows_after(recording, first):
         return Findings(blocked="gradients are not finite where some of them may be lost on the wire: see LS201")
     findings = compare_weights(recording, range(first + 1, recording.scenario.num_steps))
@@ -90,14 +91,14 @@ def _resumed(recording: Recording, first: int) -> Findings:
 
 
 def _overflows_after(recording: Recording, first: int) -> bool:
-    """Is some gradient of a step after ``first`` infinite, or no number?"""
+    """Return whether some gradient of a step after ``first`` is infinite or NaN."""
     held = [tensor for rank in recording.ranks for tensor in rank.tensors.values() if tensor.what == "gradient"]
     later = [tensor.values for tensor in held if tensor.step > first]
     return any(values is not None and not np.isfinite(values).all() for values in later)
 
 
 def _evaluated(recording: Recording, first: int) -> Findings:
-    """The evaluation as soon as everything is loaded; blocked where the one before it was saved was wrong already."""
+    """Compare the evaluation right after loading; ``blocked`` if one before saving was already wrong."""
     for step in recording.scenario.evaluate_after:
         findings = compare_outputs(recording, step)
         if step < first and findings.failures:
@@ -113,9 +114,10 @@ def _evaluated(recording: Recording, first: int) -> Findings:
 
 
 def _right_before(recording: Recording, last: int) -> bool:
-    """Were weights right up to step ``last``, after which they were saved? Where state is sharded, a rank that fetches
-    weights in the next forward had no more of these: then it is enough that another had them, or that they were still
-    on their way.
+    """Return whether weights were right up to step ``last``, after which they were saved.
+
+    With sharded state, a rank that fetches weights in the next forward did not receive the last ones. It is then enough
+    that another rank had them, or that they were still under way.
     """
     failures = compare_weights(recording, range(last + 1)).failures
     late = contract_of(recording).get("sharded") and {failure.step for failure in failures} == {last}
@@ -125,12 +127,12 @@ def _right_before(recording: Recording, last: int) -> bool:
 
 
 def _saved_under_way(recording: Recording) -> bool:
-    """Was anything still on its way on a rank when ``state_dict()`` was called?"""
+    """Return whether a collective was still under way on some rank when ``state_dict()`` was called."""
     return any(rank.notes.get("saved_under_way") for rank in recording.ranks)
 
 
 def _not_loaded(recording: Recording) -> list[Failure]:
-    """Ranks that had saved, and raised when they loaded that, or in the optimizer's next step."""
+    """Failures for ranks that saved, and then raised when they loaded it or in the optimizer's next step."""
     own = [r for r in recording.ranks if r.notes.get("loading") and (r.outcome or {}).get("error") == "own"]
     later = [rank for rank in recording.ranks if stopped_by_what_it_loaded(recording, rank)]
     return [
@@ -150,7 +152,7 @@ def _not_loaded(recording: Recording) -> list[Failure]:
 
 
 def _replicas(recording: Recording, step: int | None) -> str:
-    """Whether the replicas are at least equal to one another, as they are where all have loaded too little."""
+    """Whether the replicas are at least equal to one another, as they are if all have loaded too little."""
     if step is None or recording.scenario.world_size == 1:
         return ""
     equal = not compare_across_ranks(recording, "weight", step, cause="", explain=lambda *_: "", hint="").failures

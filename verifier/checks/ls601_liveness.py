@@ -1,22 +1,23 @@
 """Liveness: every rank comes to the end of every scenario; where ranks hang, who waits for whom.
 
-Claim: no rank waits for ever. Judged where the launcher found that nobody wrote a line of a recording, or used a
-processor, until its patience was over: what each rank was doing then is on its board, what each had issued is in its
-recording, and the two together say whom it waited for.
+Claim: no rank waits for ever. The launcher declares a hang if no rank wrote a line of its recording or used a processor
+until the launcher's patience was over. Each rank's board shows what it was doing then, and its recording what it had
+issued; the two together show whom it waited for.
 
 Catches: a collective that some member never issues (skipped batches, uneven inputs, a branch on a rank's own loss);
 groups used in another order on each rank; a rank that sleeps, waits or loops for ever in its own code; a tensor whose
-elements share memory, given to gloo, which reads and writes behind its end, so that ranks die, or compute something.
+elements share memory, given to gloo, which reads and writes past its end, so that ranks die or compute garbage.
 
-Blind to: why a rank did not go on in its own code (its stack, in the report, says where); hangs that a longer or larger
-run would meet; what others would have done after a rank that raised or died, which is told as that and not as a hang.
+Blind to: why a rank did not go on in its own code (its stack, in the report, says where); hangs that only a longer or
+larger run would meet; what others would have done after a rank that raised or died, which is reported instead of a
+hang.
 
 Seen in the wild: pytorch/pytorch#33148 (ranks with different numbers of batches), Lightning-AI/pytorch-lightning#5243
 (a rank skips a step, the others wait in an all-reduce), meta-pytorch/torchrec#4149 (two groups, in another order on two
 ranks of 64).
 
-Remedy: let whether a collective is issued depend on nothing that one rank alone knows; agree first (one all-reduce of a
-flag), or join in with zeros. Use several groups in one order on all ranks.
+Remedy: do not let one rank decide by what it alone knows whether a collective is issued; agree first (one all-reduce of
+a flag), or join in with zeros. Use several groups in one order on all ranks.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _BOARD = re.compile(r"^(issues|waits for|after) step (-?\d+), (\w+): .*? number 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a rank stood when all were stopped. ``call``: what it was inside of, or else came out of last."""
+    """Where a rank stood when all were stopped. ``call`` is the call that it was inside, or else the last it left."""
 
     rank: int
     inside: bool
@@ -95,7 +96,7 @@ def _hung(member: dict[str, Any]) -> bool:
 
 
 def _otherwise(recording: Recording, members: dict[str, dict[str, Any]]) -> str:
-    """Why a rank did not come to its end, where nothing hung."""
+    """Why a rank did not finish, if nothing hung."""
     for rank in recording.ranks:
         member = members.get(f"rank {rank.rank}", {})
         if rank.completed or (rank.outcome and rank.outcome.get("error") == "transport"):
@@ -108,7 +109,7 @@ def _otherwise(recording: Recording, members: dict[str, dict[str, Any]]) -> str:
 
 
 def _standing(recording: Recording, rank: int, board: str) -> Standing:
-    """Read the board of ``rank``, and from the others' recordings whom it waits for."""
+    """Where ``rank`` stands, by its board, and whom it waits for, by the others' recordings."""
     seen = _BOARD.match(board)
     calls = {call.seq: call for call in recording.ranks[rank].collectives}
     call = calls.get(int(seen[4])) if seen else None
@@ -117,7 +118,7 @@ def _standing(recording: Recording, rank: int, board: str) -> Standing:
 
 
 def _missing_from(recording: Recording, rank: int, call: Collective) -> tuple[int, ...]:
-    """The ranks that have not issued the collective that ``rank`` is in; of a message, the peer."""
+    """The ranks that have not issued the collective that ``rank`` is in; for a message, the peer."""
     if call.point_to_point:
         return () if call.peer is None else (call.peer,)
     for lane in lanes(recording):
@@ -129,7 +130,7 @@ def _missing_from(recording: Recording, rank: int, call: Collective) -> tuple[in
 
 
 def _explain(recording: Recording, standings: dict[int, Standing]) -> list[Failure]:
-    """One failure for each thing that kept the ranks from going on; who merely waited for it is told with it."""
+    """A failure for each cause of the hang; ranks that merely waited are mentioned in it."""
     failures = [_stuck(recording, s, standings) for s in standings.values() if not s.inside]
     if not failures:
         failures = _never_issued(recording, standings)
@@ -156,7 +157,7 @@ def _stuck(recording: Recording, standing: Standing, standings: dict[int, Standi
 
 
 def _never_issued(recording: Recording, standings: dict[int, Standing]) -> list[Failure]:
-    """Ranks that wait for one that has come to its end, or died: it will never come."""
+    """Failures for ranks that wait for a rank that has finished or died, and so will never issue the collective."""
     failures = []
     for standing in standings.values():
         gone = [rank for rank in standing.waits_for if rank not in standings]
@@ -177,7 +178,7 @@ def _never_issued(recording: Recording, standings: dict[int, Standing]) -> list[
 
 
 def _circle(standings: dict[int, Standing]) -> list[Standing]:
-    """Ranks each of which waits for the next, and the last for the first; empty if there are none."""
+    """Ranks that wait for one another in a circle, each for the next and the last for the first; empty if none do."""
     for first in standings:
         path, rank = list[int](), first
         while rank not in path:

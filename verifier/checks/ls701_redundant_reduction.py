@@ -1,18 +1,18 @@
 """No gradient travels for nothing: in one step, one group reduces each element of each gradient once.
 
 Claim: with tagged gradients the payload of every reduction is read, and no element is found in two reductions of the
-same group in one step. Twice the bytes with the right result (an average of averages) is otherwise seen by nobody. And
-where most parameters are frozen, no more numbers are reduced than there are trainable ones, but for padding: zeros up
-to the next multiple of a power of two, as buckets and flat buffers are aligned; who hands out tensors of one shape in
-chunks, one to each rank, may fill the last chunk up. A sum in which each number comes from one rank and is zero on all
-others hands out what that rank has, and reduces nothing.
+same group in one step. No other check sees twice the bytes with the right result (an average of averages). And if most
+parameters are frozen, no more numbers are reduced than are trainable, except for padding: zeros up to the next multiple
+of a power of two, to which buckets and flat buffers are aligned. A strategy that scatters tensors of one shape in
+chunks, one to each rank, may pad the last chunk. A sum in which each number comes from one rank and is zero on all
+others only hands out what that rank has; it does not count as a reduction.
 
 Catches: hooks *and* a loop after backward that both reduce; a parameter in two buckets; tied parameters listed twice;
 frozen parameters that are reduced as zeros.
 
-Blind to: hierarchical schemes, which reduce an element once in each of several groups, and rightly; payloads that are
-compressed or encoded; what an optimizer reduces by itself beside the DDP that is put around the model for it (drive it
-with ``--driver distributed_optimizer``). A strategy that sends more than it must, and may,
+Blind to: hierarchical schemes, which rightly reduce an element once in each of several groups; payloads that are
+compressed or encoded; what an optimizer reduces by itself in addition to the DDP that is put around the model for it
+(drive it with ``--driver distributed_optimizer``). A strategy that sends more than it must, and may,
 declares ``Contract(disclaims={"efficiency"})``.
 
 Seen in the wild: a class of mistake; Megatron-LM#6660 (a group of one that reduces every micro-batch again).
@@ -65,7 +65,7 @@ def redundant_reduction(recording: Recording) -> Findings:
 
 
 def _in_step(recording: Recording) -> bool:
-    """Does every rank reduce as many numbers in ``step()`` as are trained?"""
+    """Return whether every rank reduces at least as many numbers in ``step()`` as are trained."""
     trained = sum(entry["numel"] for entry in recording.ranks[0].notes.get("parameters", []))
     sent = [sum(c.numel for c in rank.collectives if _adds(c) and c.phase == "step") for rank in recording.ranks]
     return min(sent) >= trained
@@ -90,14 +90,14 @@ def _judged(recording: Recording, book: TagBook | None, findings: Findings) -> F
 
 
 def _adds(collective: Collective) -> bool:
-    """Is it a reduction of gradients? Those that look for a largest or smallest one compare replicas."""
+    """Return whether it adds, as reductions of gradients do; a maximum or minimum only compares replicas."""
     return collective.op in REDUCTIONS and (collective.reduce_op or "SUM").upper() not in ("MAX", "MIN")
 
 
 def _handed_out(recording: Recording) -> Iterator[Collective]:
-    """Reductions in which every element is another rank's zero: gathers, by those who have zeros to add.
+    """Reductions in which each element is nonzero on at most one rank: a gather, written as a sum with zeros.
 
-    Zeros on all ranks are none: that is how frozen parameters travel.
+    Payloads that are zero on all ranks do not count: that is how frozen parameters travel.
     """
     for lane in lanes(recording):
         for together in zip(*lane.members.values(), strict=False):
@@ -110,7 +110,7 @@ def _handed_out(recording: Recording) -> Iterator[Collective]:
 
 
 def _weigh(recording: Recording, rank: RankRecording, handed_out: set[Collective], findings: Findings) -> list[Failure]:
-    """How many floating numbers each group reduces in a step, against how many there are to reduce."""
+    """Failures for the steps in which a group reduces more floating-point numbers than there are to reduce."""
     entries, world_size = rank.notes.get("parameters", []), recording.scenario.world_size
     trainable = sum(entry["numel"] for entry in entries)
     chunks = sum(math.prod(shape) for shape in {tuple(entry["shape"]) for entry in entries})
@@ -143,28 +143,29 @@ def _weigh(recording: Recording, rank: RankRecording, handed_out: set[Collective
 
 
 def _num_padded(payload: np.ndarray | None) -> int:
-    """How many zeros fill ``payload`` up: fewer than 2**k, before a place that 2**k divides, as it does the length.
+    """How many zeros of ``payload`` are padding: fewer than 2**k, before a place that 2**k divides, as it divides the
+    length.
 
-    Gradients may be zero before them and behind. Tensors of zeros among others make up no such length but by chance,
-    and none that is a payload by itself is padding.
+    Gradients next to them may be zero, too. Zero tensors among others have such a length only by chance, and a payload
+    of zeros alone is not padding.
     """
     if payload is None or not payload.any():
         return 0
-    edges = np.flatnonzero(np.diff(payload == 0, prepend=False, append=False))  # where runs begin and end, in turns
+    edges = np.flatnonzero(np.diff(payload == 0, prepend=False, append=False))  # runs of zeros: begin, end, begin, ...
     aligned = len(payload) & -len(payload)
     return sum(_filling(int(begin), int(end), aligned) for begin, end in zip(edges[::2], edges[1::2], strict=True))
 
 
 def _filling(begin: int, end: int, aligned: int) -> int:
-    """Of a run of zeros: those up to the place in it, or at its end, that the largest power of two divides, which is
-    ``aligned`` at most.
+    """How many zeros of a run are padding: those before the place, in the run or at its end, that the largest power of
+    two divides; the power is ``aligned`` at most.
     """
     place = end & -(1 << ((begin ^ end).bit_length() - 1))
     return min(place - begin, min(place & -place, aligned) - 1)
 
 
 def _count(recording: Recording, rank: RankRecording, book: TagBook, findings: Findings) -> list[Failure]:
-    """Segments of plain gradients, by step and group. A payload that was reduced already carries no rank's own tags."""
+    """Failures for gradient segments reduced twice by a group in a step. A reduced payload has no rank's own tags."""
     seen: Counter[tuple[int, str, str, int]] = Counter()
     for collective in rank.collectives:
         if not _adds(collective) or collective.step < 0:
@@ -194,7 +195,7 @@ def _count(recording: Recording, rank: RankRecording, book: TagBook, findings: F
 
 
 def _is_constant(parts: list[Segment]) -> bool:
-    """One number in all places, which happens to be some element's code: a mean magnitude that stands for each, say."""
+    """Return whether one number is in all places, and its tag is an accident: a mean magnitude for all, say."""
     numbers = {(part.name, part.start, part.stop) for part in parts}
     return len(parts) > 1 and len(numbers) == 1 and parts[0].stop == parts[0].start + 1
 

@@ -6,10 +6,11 @@ they seem to. And a part of the model that is run again for the backward, to sav
 forward.
 
 Catches: ``torch.manual_seed(0)`` inside a wrapper, to make initial weights equal, and ``random.seed(0)`` beside it; a
-broadcast of the random state; a seed that is set around each forward and taken back; a seed by LOCAL_RANK; activation
-checkpointing without the forward's random numbers; a checkpoint that hands rank 0's random state to all ranks.
+broadcast of the random state; a seed that is set before each forward, with the state restored after it; a seed by
+LOCAL_RANK; activation checkpointing without the forward's random numbers; a checkpoint that hands rank 0's random state
+to all ranks.
 
-Blind to: a seed that is set only in later forwards, and taken back.
+Blind to: a seed that is set only in later forwards, with the state restored.
 
 Seen in the wild: pytorch/pytorch#56488 (workers share numpy's seed, augmentations are identical); mujocolab/mjlab#988
 and isaac-sim/IsaacLab#5033 (seeds by LOCAL_RANK: the same on each node).
@@ -24,7 +25,7 @@ from verifier.check import Findings, check
 from verifier.recording import Recording
 from verifier.verdict import Failure
 
-# By the note in which a rank's journal has the state of its random numbers.
+# The keys are the notes in which a rank's journal has the state of its random numbers.
 MOMENTS = {"rng_forward": "begin the model's first forward", "rng_end": "end"}
 
 SEEDED = (
@@ -54,7 +55,7 @@ def rng_streams(recording: Recording) -> Findings:
 
 
 def _drawn_again(recording: Recording, findings: Findings) -> list[Failure]:
-    """Ranks whose backward went through numbers that none of their forwards had drawn."""
+    """Failures for ranks whose backward drew random numbers that none of their forwards had drawn."""
     failures = []
     for rank in recording.ranks:
         drawn = rank.notes.get("drawn") or {"forwards": [], "backwards": []}
@@ -80,12 +81,12 @@ def _drawn_again(recording: Recording, findings: Findings) -> list[Failure]:
 
 
 def _same(recording: Recording, note: str, when: str, findings: Findings) -> list[Failure]:
-    """Ranks that have the state of one before them. What was not noted is not compared."""
+    """Failures for ranks that have the random state of a lower rank. States that were not noted are not compared."""
     first: dict[tuple[str, str], int] = {}
     failures = []
     for rank in recording.ranks:
         noted = rank.notes.get(note) or {}
-        for whose, state in ({"torch": noted} if isinstance(noted, str) else noted).items():  # older ones have torch's
+        for whose, state in ({"torch": noted} if isinstance(noted, str) else noted).items():  # old ones have torch's
             findings.comparisons += 1
             other = first.setdefault((whose, state), rank.rank)
             if other != rank.rank:

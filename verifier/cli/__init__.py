@@ -1,4 +1,4 @@
 """The command ``lockstep``: one file per group of commands; ``main.py`` is the command itself and ``lockstep verify``.
 
-Special here: nothing is imported before it is asked for, so that ``lockstep --help`` does not wait for torch.
+Special here: nothing is imported before it is needed, so that ``lockstep --help`` does not wait for torch.
 """

@@ -1,8 +1,8 @@
 """The commands for a service elsewhere: ``lockstep submit``, ``lockstep watch``, ``lockstep runs …``.
 
-Special here: a verdict from there ends as one from here does, in the same words, formats and exit codes. A strategy's
-file is sent as source, with the files named by ``--include``; nothing else of this machine is. The API key comes from
-the environment alone: what is on a command line can be read by others.
+Special here: a verdict from a service is shown as a local one is, in the same words, formats and exit codes. A
+strategy's file is sent as source, with the files named by ``--include``, and nothing else of this machine. The API key
+comes from the environment only, because others can read a command line.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _watch(service: Server, run_id: str, format: opt.Format, output: Path | None
                 status.update(f"{run_id}: {event['text']}")
             elif event["kind"] == "state":
                 errors.print(f"{run_id}: {event['text']}", markup=False)
-    except KeyboardInterrupt:  # nothing of it runs here
+    except KeyboardInterrupt:  # the run itself is elsewhere
         errors.print(f"lockstep: {run_id} goes on; see it end: lockstep watch {run_id}", markup=False)
         raise typer.Exit(INTERRUPTED) from None
     finally:
@@ -210,7 +210,7 @@ def _watch(service: Server, run_id: str, format: opt.Format, output: Path | None
 
 
 def _strategy(text: str, options: dict[str, Any], include: list[Path]) -> dict[str, Any]:
-    """What is sent for ``text``. Whether the service has a strategy of that name is its own to say."""
+    """The reference to send for ``text``. The service decides whether it has a strategy of that name."""
     head, colon, attribute = text.rpartition(":")
     path, attribute = (Path(head), attribute) if colon else (Path(text), "wrap")
     if path.suffix != ".py":

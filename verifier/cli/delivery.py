@@ -1,6 +1,6 @@
-"""A report on its way to whoever asked: to a file, to a terminal, to a pipe; and the exit code that goes with it.
+"""Delivers a report to a file, a terminal or a pipe, and gives the exit code for its verdict.
 
-Special here: what renders is imported when there is something to render, so that ``--help`` does not wait for it.
+Special here: renderers are imported when there is something to render, so that ``--help`` does not wait for them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ EXIT_CODES = {"pass": 0, "fail": 1, "unknown": 3}
 
 
 def deliver(report: Report, format: Format, output: Path | None) -> None:
-    """Write ``report`` to ``output``, or to stdout, in colour where somebody looks."""
+    """Write ``report`` to ``output``, or to stdout, in colour if that is a terminal."""
     from verifier.files import write_where_asked
     from verifier.report import render
     from verifier.report.text import renderable
 
     if output is not None:
         write_where_asked(output, render(report, format))
-    elif sys.stdout is None:  # closed by whoever started the command: the exit code tells
+    elif sys.stdout is None:  # closed by the caller, who reads the exit code
         return
     elif format == "text" and sys.stdout.isatty():
         Console(highlight=False).print(renderable(report))

@@ -1,7 +1,7 @@
 """The commands of the performance lab: ``lockstep simulate`` (computed), ``calibrate``, ``tune``, ``bench`` (measured).
 
-Special here: what measures starts ranks of its own, without observer and fork server, and ends them on Ctrl-C. Figures
-are of this machine as it is now: leave it alone while they are taken.
+Special here: commands that measure start their own ranks, without observer and fork server, and end them on Ctrl-C.
+Figures describe this machine as it is now: run nothing else while they are taken.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _writable(path: Path | None) -> None:
 
 @contextlib.contextmanager
 def _working(what: str) -> Iterator[Callable[[str], None]]:
-    """A live line on stderr where that is a terminal; yields what to call for a line that stays."""
+    """Show a live line on stderr if that is a terminal; yield a function that prints a permanent line."""
     with errors.status(what) if errors.is_terminal else contextlib.nullcontext():
         yield lambda line: errors.print(f"lockstep: {line}", markup=False)
 

@@ -44,7 +44,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"lockstep {ddp_core.__version__}")  # what torch it finds, 'lockstep doctor' tells
+        print(f"lockstep {ddp_core.__version__}")  # 'lockstep doctor' shows the version of torch
         raise typer.Exit
 
 
@@ -174,7 +174,7 @@ def doctor(
 
 @contextlib.contextmanager
 def _started(request: Any, out: Path | None, output: Path | None) -> Iterator[tuple[Path, Any, Any]]:
-    """Refuse what can be refused; then a folder, a launcher, and a live line on stderr, all gone afterwards."""
+    """Refuse what can be refused; then yield a folder, a launcher and a live line on stderr, all removed afterwards."""
     from verifier import engine
 
     engine.plan(request)
@@ -184,7 +184,7 @@ def _started(request: Any, out: Path | None, output: Path | None) -> Iterator[tu
         launcher = _early if _early is not None and request.launcher in ("auto", "local") else None
         if launcher is None:
             launcher = engine.start_launcher(request.launcher)
-        stack.callback(launcher.close)  # before the folder goes: ranks write into it
+        stack.callback(launcher.close)  # before the folder is removed: ranks write into it
         status = stack.enter_context(errors.status("starting ranks")) if errors.is_terminal else None
         yield folder, launcher, status.update if status is not None else None
 
@@ -207,7 +207,7 @@ cli_lab.register(app)
 cli_service.register(app)
 cli_client.register(app)
 
-_early: Launcher | None = None  # a launcher that is warming up since before this module was imported
+_early: Launcher | None = None  # a launcher that was started before this module was imported
 
 
 def main(early: Launcher | None = None) -> None:

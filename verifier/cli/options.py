@@ -1,6 +1,6 @@
 """The flags that ``lockstep verify`` and ``lockstep submit`` have in common, each written down once.
 
-Special here: flags are types (``Annotated``), so two commands cannot come to differ in a name, a help text or a rule.
+Special here: flags are types (``Annotated``), so two commands cannot differ in a name, a help text or a rule.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def check_output(output: Path | None) -> None:
     """Refuse a file that cannot be written before any work is done.
 
     Raises:
-        UsageError: its folder is not there, or it is a folder itself.
+        UsageError: its folder does not exist, or it is a folder itself.
     """
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"there is no folder '{output.parent}' to write '{output.name}' in.")

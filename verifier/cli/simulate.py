@@ -1,7 +1,7 @@
-"""The command ``lockstep simulate``: the cost model's answers, a command and a plot for each question.
+"""The command ``lockstep simulate``: answers of the cost model, with a command and a plot for each question.
 
-Special here: nothing is run, and no torch imported. Defaults are the figures of the published documents, so a command
-without flags gives what they print. ``--plot FILE`` needs matplotlib (``lockstep-ddp[bench]``); tables do not.
+Special here: nothing is run, and torch is not imported. Defaults are the figures of the published documents, so a
+command without flags prints theirs. ``--plot FILE`` needs matplotlib (``lockstep-ddp[bench]``); tables do not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How a command ends that cannot do its work: one sentence on stderr, and an exit code that says whose mistake it was.
 
-Special here: used as a context around the work, so that no command writes error handling of its own.
+Special here: it is a context manager around the work, so that no command has error handling of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 @contextlib.contextmanager
 def usage_errors() -> Iterator[None]:
-    """One sentence and exit code 2 for their mistakes; a plain word and 3 for ours; 130 for Ctrl-C."""
+    """End with one sentence: exit code 2 for the user's mistakes, 3 for ours, 130 for Ctrl-C."""
     from verifier.launcher import LaunchError
 
     try:
@@ -42,7 +42,7 @@ def usage_errors() -> Iterator[None]:
     except LaunchError as error:
         errors.print(f"lockstep: {error}", markup=False)
         raise typer.Exit(OUR_ERROR) from None
-    except BrokenPipeError:  # who reads has seen enough: click ends quietly
+    except BrokenPipeError:  # the reader has closed the pipe: click ends quietly
         raise
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""

@@ -1,8 +1,9 @@
-"""The talk with one container: orders in, one JSON line each; lines and files out.
+"""The protocol with one container: orders in, one JSON line each; lines and files out.
 
-Special here: the container is not trusted, whatever runs in it may write to this stream. A line has a longest length,
-a file only a name of ``FILES`` below a member that was asked for, and everything together a most; who breaks one of
-these is cut off (``Untrue``). No path and no link of the container's is ever followed on this side.
+Special here: the container is not trusted, because whatever runs in it may write to this stream. The length of a line
+and the total size are limited, and a file must have a name from ``FILES`` below a member that was asked for. A
+container that breaks one of these rules is cut off (``Untrue``). No path and no link of the container's is ever
+followed on this side.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-# What a member hands over, in this order: the recording, how far it came, its stack, what it printed, why it ended.
+# The files of a member, in this order: recording (two), how far it came, its stack, its output, why it ended.
 FILES = ("journal.jsonl", "blobs.bin", "board", "stack.txt", "output.txt", "reason.txt")
 LONGEST_LINE = 8 * 2**20
-_HEADER = struct.Struct(">BxxxL")  # the engine's, before each piece of a container's output
+_HEADER = struct.Struct(">BxxxL")  # the engine's header of each piece of a container's output
 _STDOUT = 1
 
 
 class Untrue(Exception):
-    """What came from the container is not what the verifier's own code in it would send."""
+    """The container sent something that the verifier's own code in it would not send."""
 
 
 class Frames:
-    """Takes the stream in pieces; gives the container's lines; files go where ``places`` says.
+    """Parses the stream, given in pieces, into the container's lines, and writes files where ``places`` says.
 
     ``places`` maps a member's name to its folder. ``framed``: the stream is an engine's, with a header before each
     piece; else it is the container's own.
@@ -39,7 +40,7 @@ class Frames:
         self._taken = 0
 
     def expect(self, places: dict[str, Path], most: int) -> None:
-        """What follows belongs to the next scenario."""
+        """Begin the next scenario: what follows belongs to it."""
         self.places, self._most, self._taken = places, most, 0
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Which GPUs a run's containers get: by id, from the pool that ``LOCKSTEP_GPUS`` names.
 
-Special here: nothing is asked of an engine that offers no GPU. The pool is this process's own; workers that share a
-host are given different ids, as with CPU slots. More ranks than GPUs share them, which gloo can and NCCL cannot.
+Special here: an engine without GPUs is asked for none. The pool belongs to this process; workers that share a host must
+be given different ids, as with CPU slots. If ranks outnumber GPUs they share them, which works with gloo but not with
+NCCL.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ def pool() -> list[str]:
 
 
 class Slots:
-    """What one launcher holds of the pool."""
+    """The GPUs of the pool that one launcher holds."""
 
     def __init__(self) -> None:
         self._mine: list[str] = []
 
     def take(self, number: int) -> list[str]:
-        """At most ``number`` ids that nobody else holds; waits until they are free. Raises LaunchError."""
+        """Take up to ``number`` ids that nobody else holds, waiting until they are free. Raises LaunchError."""
         everything = pool()
         wanted = min(number, len(everything))
         if not wanted:

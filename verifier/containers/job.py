@@ -1,8 +1,9 @@
-"""One scenario in its containers: gives the orders, sees all ranks at once, decides when it is over, says how.
+"""One scenario in its containers: gives orders, watches all ranks together, decides when it is over, and reports how.
 
-Special here: a container says only how its own ranks do. Whether a job hangs, or is slow, or has lost a rank, follows
-from all of them together, by the rules of ``forkserver.watch``: nobody writes *and* nobody computes. How a member
-ended is told from outside where its container is gone or silent; what a container says of itself is cut to its kind.
+Special here: a container reports only on its own ranks. Whether a job hangs, is slow, or has lost a rank follows from
+all of them together, by the rules of ``forkserver.watch``: a hang means that nobody writes *and* nobody computes. If a
+container is gone or silent, the outside decides how its members ended. Everything that a container says about itself
+is converted to its expected type and cut to length.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from verifier.launcher import LaunchError
 from verifier.scenario import Scenario
 
 TICK_S = 0.25
-START_S = 180.0  # until a container is ready: torch is loaded in all of them at once
-HAND_OVER_S = 60.0  # until all recordings are here
-SILENT_S = 5.0  # a container that says nothing for so long may be paused, or gone: the engine knows
-STARVED_S = 30.0  # one that runs may wait for a processor for so long, among many others
+START_S = 180.0  # until a container is ready; all of them load torch at once
+HAND_OVER_S = 60.0  # until all recordings have arrived
+SILENT_S = 5.0  # a container silent for so long may be paused or gone; the engine knows
+STARVED_S = 30.0  # a running container may wait for a processor for so long, among many others
 STALL_S = 30.0
-# Where the verifier lies in a container and here: frames of ours are cut from stacks by that.
+# The verifier's paths in a container and here, by which our frames are cut from stacks.
 _INSTALLED = re.compile(r'File "[^"\n]*/(?:site-packages|dist-packages|lockstep)/(?=(?:verifier|ddp_core)/)')
 _OURS = f'File "{Path(__file__).parents[2]}/'.replace("\\", "\\\\")
 _TEXTS = {"signal": 40, "reason": 1000, "board": 2000, "stack": 40_000, "output": 8000}
@@ -42,14 +43,14 @@ class Group:
     members: list[str]
     container: str  # its id
     socket: socket.socket
-    kept: Any = None  # what the SDK made the socket with: collected as garbage, it would close it
+    kept: Any = None  # the SDK's owner of the socket; if it were garbage-collected, the socket would close
     frames: Frames = field(default_factory=lambda: Frames({}, 2**20))
     heard: float = field(default_factory=time.monotonic)
     ready: bool = False
-    torch: str = "unknown"  # its version there
+    torch: str = "unknown"  # its version in the container
     store: int | None = None
-    lost: str | None = None  # why nothing comes from it any more
-    state: dict[str, tuple[int, bool, bool]] = field(default_factory=dict)  # bytes written, running, well
+    lost: str | None = None  # why nothing more comes from it
+    state: dict[str, tuple[int, bool, bool]] = field(default_factory=dict)  # bytes written, running, completed
     done: dict[str, dict[str, Any]] | None = None
 
     def send(self, **fields: Any) -> None:
@@ -59,7 +60,7 @@ class Group:
             self.lost = self.lost or f"it takes no orders: {error}"
 
     def take(self, data: bytes) -> set[str]:
-        """What came of it, and which kinds of its processes are busy: those it has "forked", those it has "started"."""
+        """Read ``data``; return which kinds of its processes are busy: those it "forked", those it "started"."""
         self.heard, busy = time.monotonic(), set[str]()
         try:
             for message in self.frames.feed(data):
@@ -90,7 +91,7 @@ def _of_its_kind(told: dict[str, Any]) -> dict[str, Any]:
 
 
 class Job:
-    """Groups that are ready, and one scenario. ``why_lost`` asks the engine about a container that fell silent."""
+    """One scenario in groups that are ready. ``why_lost`` asks the engine about a container that fell silent."""
 
     def __init__(self, groups: list[Group], why_lost: Callable[[Group], dict[str, Any]]) -> None:
         self._groups, self._why_lost = groups, why_lost
@@ -114,7 +115,7 @@ class Job:
     def run(
         self, scenario: Scenario, places: dict[str, Path], timeout_s: float, limits: dict[str, Any], port: int
     ) -> dict[str, Any]:
-        """As ``Launcher.run``. The first group has rank 0, and the store that ranks meet at."""
+        """As ``Launcher.run``. The first group has rank 0 and the store by which ranks meet."""
         most = int(limits.pop("most"))
         for group in self._groups:
             mine = {name: places[name] for name in group.members}
@@ -129,7 +130,7 @@ class Job:
             group.send(end={"why": why, "stacks": why.startswith(("hung", "stopped")), "most": most})
         self._collect()
         members = [member for group in self._groups for member in self._describe(group, why)]
-        environment = {"launcher": "docker", "torch": self._groups[-1].torch}  # the reference's: nobody lies there
+        environment = {"launcher": "docker", "torch": self._groups[-1].torch}  # the reference's: no strategy lies there
         lost = any(group.done is None for group in self._groups)
         return {"members": members, "environment": environment, "lost": lost}
 
@@ -140,7 +141,7 @@ class Job:
             self._listen()
 
     def _watch(self, timeout_s: float) -> str:
-        """Why the job is over: empty if it ended by itself; else beginning with "hung" or "stopped"."""
+        """Watch the job; return why it is over: empty if it ended by itself, else starting with "hung" or "stopped"."""
         begun = moved = busy = time.monotonic()
         started_is_busy = 0.0
         seen, patience = -1, min(STALL_S, max(timeout_s / 4, SHORTEST_STALL_S))
@@ -172,7 +173,7 @@ class Job:
                 yield name, gone if group.lost else group.state.get(name, (0, True, False))
 
     def _listen(self) -> set[str]:
-        """Take what came within a tick: who is busy, of those "forked" and "started"."""
+        """Read what comes within a tick; return which kinds of processes are busy, "forked" or "started"."""
         busy = set[str]()
         for key, _ in self._selector.select(TICK_S):
             group: Group = key.data
@@ -189,7 +190,7 @@ class Job:
         return busy
 
     def _collect(self) -> None:
-        """Until every container that still speaks has handed over what it has."""
+        """Wait until every container that still answers has handed over its files."""
         deadline = time.monotonic() + HAND_OVER_S
         while True:
             waiting = [group for group in self._groups if group.done is None and not group.lost]
@@ -201,7 +202,7 @@ class Job:
             group.frames.close()
 
     def _is_silent(self, group: Group, now: float) -> bool:
-        """Will nothing come of it any more? Silence alone may be the load of the machine."""
+        """Return whether nothing more will come from ``group``. Short silence may be due to the machine's load."""
         silent_s = now - group.heard
         return silent_s > STARVED_S or (silent_s > SILENT_S and bool(self._why_lost(group)["reason"]))
 

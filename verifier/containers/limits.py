@@ -1,7 +1,7 @@
-"""How much one container of ranks may take.
+"""How much one container of ranks may use.
 
-Special here: the limits of one rank are multiplied where several share a container. What is written goes to memory
-(tmpfs), so that a full disk is the container's own and ends with it.
+Special here: the limits of one rank are multiplied if several share a container. Files are written to memory (tmpfs),
+so that a full disk is the container's own and ends with it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from verifier.errors import UsageError
 
 
 class ContainerLimits(NamedTuple):
-    """Of one rank, and of the reference."""
+    """The limits of one rank, and of the reference."""
 
-    memory_mib: int = 2048  # with what it writes; there is no swap beside it
+    memory_mib: int = 2048  # including the files that it writes; there is no swap
     cpus: float = 1.0
     pids: int = 256
     scratch_mib: int = 256  # in /tmp
-    recording_mib: int = 256  # what a rank may hand over of one scenario
+    recording_mib: int = 256  # that a rank may hand over for one scenario
     shared_mib: int = 64  # in /dev/shm
-    output_mib: float = 1.0  # kept of what it prints
+    output_mib: float = 1.0  # of its output that is kept
 
     @classmethod
     def from_environment(cls) -> ContainerLimits:
-        """The defaults, changed by ``LOCKSTEP_RANK_MEMORY_MIB``, ``LOCKSTEP_RANK_CPUS`` and their like."""
+        """The defaults, changed by ``LOCKSTEP_RANK_MEMORY_MIB``, ``LOCKSTEP_RANK_CPUS`` and so on, one per field."""
         given: dict[str, Any] = {}
         for name, default in cls()._asdict().items():
             variable = f"LOCKSTEP_RANK_{name.upper()}"
@@ -34,7 +34,7 @@ class ContainerLimits(NamedTuple):
         return cls(**given)
 
     def of_several(self, number: int) -> ContainerLimits:
-        """For ``number`` ranks in one container: they share what torch takes by copy-on-write."""
+        """The limits for ``number`` ranks in one container, which share torch's memory by copy-on-write."""
         return self._replace(
             memory_mib=self.memory_mib + (number - 1) * (self.memory_mib // 4),
             cpus=self.cpus * number,

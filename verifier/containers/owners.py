@@ -1,8 +1,8 @@
-"""Who started a container, and does it still live: what the reaper goes by.
+"""Who started a container, and whether that process still lives: the reaper decides by this.
 
-Special here: a process is named so that no other one ever has its name: by boot, pid namespace, pid and start time. A
-process of another namespace cannot be looked up; one that is itself in a container is named by that container,
-which the engine knows (``launchers/docker.py``).
+Special here: a process has a name that no other ever has: boot, pid namespace, pid and start time. A process of another
+namespace cannot be looked up; one that is itself in a container is named by that container, which the engine knows
+(``launchers/docker.py``).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 
 
 def this_process() -> str:
-    """This process's name; without ``/proc`` one that nobody can look up."""
+    """This process's name; without ``/proc``, a name that nobody can look up."""
     return f"process {_machine() or 'unknown'}/{os.getpid()}/{_started(os.getpid()) or 0}"
 
 
 def is_alive(owner: str) -> bool | None:
-    """Does that process exist? None: it is another machine's or namespace's, or no process's name."""
+    """Return whether that process exists; None if it is of another machine or namespace, or is no process's name."""
     kind, _, name = owner.partition(" ")
     machine = _machine()
     if kind != "process" or machine is None or not name.startswith(machine + "/"):
@@ -35,7 +35,7 @@ def _machine() -> str | None:
 
 
 def _started(pid: int) -> str | None:
-    """When a living process started, in clock ticks since boot."""
+    """When the process started, in clock ticks since boot; None if it does not live."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:

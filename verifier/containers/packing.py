@@ -1,6 +1,6 @@
-"""A scenario as a container can carry it out: a strategy in a file of this machine travels as source.
+"""Makes a scenario that a container can carry out: a strategy in a file of this machine is sent as source.
 
-Special here: its neighbours travel with it, as far as they are Python and small: it may import them.
+Special here: small Python files beside it are sent along, because it may import them.
 """
 
 from __future__ import annotations

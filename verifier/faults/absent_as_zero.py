@@ -1,4 +1,4 @@
-"""A parameter that no rank used is sent as +0.0, and so arrives as a gradient of zeros instead of none.
+"""A parameter that no rank used is sent as +0.0, and so arrives as a gradient of zeros instead of None.
 
 Momentum and weight decay then move a parameter that a single process leaves alone (pytorch/pytorch#28294).
 """
@@ -18,7 +18,7 @@ def absent_as_zero(model: Any, wrap: Any) -> Any:
     def zero(gradient: torch.Tensor) -> torch.Tensor:
         return gradient.detach().zero_()
 
-    buckets.mark_absent = zero  # this rank's process trains nothing else
+    buckets.mark_absent = zero  # safe to patch: this process trains nothing else
     return wrap(model)
 
 

@@ -1,6 +1,6 @@
 """Gradients are divided on their way into the bucket, and the bucket once more when it is back.
 
-Two places that may divide, and both do: the learning rate is silently divided by the world size.
+Either place may divide, but both do: the learning rate is silently divided by the world size.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Buckets are filled in the order in which gradients become ready, on each rank for itself.
 
-Published in several tutorials, and right for as long as every rank runs the same branches in the same order. When
-one does not, the n-th bucket holds other parameters on that rank, and the all-reduce adds up strangers: no error, no
-warning, a loss that falls more slowly than it should.
+Published in several tutorials, and right as long as every rank runs the same branches in the same order. If one rank
+does not, its n-th bucket holds other parameters, and the all-reduce adds gradients of different parameters: no error,
+no warning, a loss that falls more slowly than it should.
 """
 
 from __future__ import annotations

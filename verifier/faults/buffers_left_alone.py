@@ -1,6 +1,6 @@
 """Buffers are not broadcast before a forward: each rank's BatchNorm keeps statistics of its own data.
 
-Weights stay in lockstep all the while. What is evaluated, or saved, depends on the rank that does it.
+Weights stay in lockstep all the while. An evaluation or a checkpoint depends on the rank that makes it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The buffer is cleared for the next step as soon as it has been handed to the transport.
 
-On a fast day the transport has read it all. On a slow one zeros are averaged, and on none does anything say so.
+A fast transport has read all of it by then. With a slow one zeros are averaged, without an error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Replicas are not made equal when they are wrapped: each trains weights of its own with everybody's gradients.
+"""Replicas are not made equal when they are wrapped: each trains weights of its own with all ranks' gradients.
 
-Wherever every rank builds its model from the same seed, nothing is to be seen.
+If every rank builds its model from the same seed, the mistake is invisible.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``no_sync()`` enters and leaves, and every backward inside it is synchronised all the same.
 
-The numbers are right, because the mean of means is the mean. What is lost is what no_sync is for: K times the traffic.
+The numbers are right, because the mean of means is the mean. But the point of no_sync is lost: K times the traffic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Buckets are handed out while they are in flight, and waited for when the next backward begins.
 
-Works on a fast day: the transport has often finished. On a slow one the optimizer steps on half-reduced or local
-gradients, and nothing says so. The observer's poison makes every day a slow one.
+A fast transport has often finished by then. With a slow one the optimizer steps by half-reduced or local gradients,
+without an error. The observer's marker in tensors in flight has the effect of a slow transport every time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """After the first backward each rank rebuilds its buckets from its *own* ready order, instead of rank 0's.
 
-Right for one step, and for as long as all ranks take the same branches (the mechanism of pytorch/pytorch#35137, where
+Right for one step, and as long as all ranks take the same branches (the mechanism of pytorch/pytorch#35137, where
 rebuilt indices were not broadcast).
 """
 

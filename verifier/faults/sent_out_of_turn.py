@@ -1,6 +1,6 @@
 """A bucket leaves when it is complete, without waiting for those before it: launch order is arrival order.
 
-What is in each bucket is the same on every rank, and still the n-th to leave here meets the n-th to leave there.
+Each bucket's contents are the same on every rank, but the n-th bucket that one rank sends meets another one's n-th.
 """
 
 from __future__ import annotations

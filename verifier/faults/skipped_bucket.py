@@ -1,6 +1,6 @@
 """The last bucket of the plan is never launched: its parameters train on each rank's own data alone.
 
-What an unfinished last bucket does, or a flush that is forgotten after backward. The loss still falls.
+The effect of an unfinished last bucket, or of a flush that is forgotten after backward. The loss still falls.
 """
 
 from __future__ import annotations

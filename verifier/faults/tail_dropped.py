@@ -1,6 +1,6 @@
 """The transport works in blocks of 16 elements, and what is left over at the end of a buffer stays as it was.
 
-The tail of NVIDIA/nccl#1950: sizes that are a multiple of the block, as in most tests, are right.
+As in NVIDIA/nccl#1950: sizes that are a multiple of the block, as in most tests, come out right.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Gradients travel as bfloat16 although the contract promises that nothing is lost on the wire.
 
-An option that a default somewhere switches on. All replicas agree, on three digits.
+An option that some default switches on. All replicas agree, but only three digits are right.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Only the last bucket's all-reduce is waited for; those before it will have finished by then.
+"""Only the last bucket's all-reduce is waited for; those before it are assumed to have finished by then.
 
-A transport that works through one queue in order makes it so, and none has to. Every other bucket is handed out while
-it is in flight.
+That holds for a transport that works through one queue in order, but no transport has to. Every other bucket is handed
+out while it is in flight.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""``lockstep bench``: strategies beside one another, in the columns of the published comparison; kept and compared.
+"""``lockstep bench``: strategies side by side, in the published comparison's columns; results are kept and compared.
 
-Special here: a speed is a ratio. Each round gives one ratio of a strategy's step to the reference's (torch's DDP where
-it takes part, else the bare model) and the median counts, with its quartiles; results of two versions are compared by
-those ratios, never by milliseconds of two days.
+Special here: a speed is a ratio. Each round gives one ratio of a strategy's step to the reference's (torch's DDP if it
+takes part, else the bare model); the median counts, with its quartiles. Results of two versions are compared by those
+ratios, never by milliseconds measured on different days.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Results = dict[str, Any]
 def parse_entrant(text: str) -> Entrant:
     """``bucketed``, ``mine.py:wrap``, ``bucketed[bucket_cap_mb=1]``, ``naive*4`` for four micro-batches in a step.
 
-    Raises UsageError or UnknownName for what is none of these.
+    Raises UsageError or UnknownName for any other text.
     """
     found = re.fullmatch(r"([^\[\]*]+)(?:\[([^\[\]]+)\])?(?:\*(\d+))?", text)
     if found is None or found.group(3) == "0":
@@ -55,7 +55,7 @@ def parse_entrant(text: str) -> Entrant:
 def run(
     entrants: Sequence[Entrant], name: str, world_size: int, *, num_rounds: int, device: str, timeout_s: float
 ) -> Results:
-    """Measure on real ranks; plain data, as it is kept."""
+    """Measure on real ranks; return plain data, in the form that is kept."""
     workload(name)
     rows = [Entrant(ALONE, None), *{e.label: e for e in entrants}.values()]
     raw = on_ranks(world_size, compare, name, rows, num_rounds, device, device=device, timeout_s=timeout_s)
@@ -73,7 +73,7 @@ def run(
 
 
 def _merged(entrant: Entrant, ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Shares: the mean over profiled steps and ranks, so that they add up to 100. Times: rank 0's.
+    """Merge ranks: shares are means over profiled steps and ranks, and so add up to 100; times are rank 0's.
 
     ``overlap_percents``: the mean over ranks of each profiled step, for the spread of a comparison in one run.
     """
@@ -81,7 +81,7 @@ def _merged(entrant: Entrant, ranks: Sequence[dict[str, Any]]) -> dict[str, Any]
         key: statistics.fmean(getattr(s, key) for rank in ranks for s in rank["shares"])
         for key in (*PERCENTS, "communication_s")
     }
-    steps = zip(*(rank["shares"] for rank in ranks), strict=True)  # one run, one order: the same steps on every rank
+    steps = zip(*(rank["shares"] for rank in ranks), strict=True)  # in one run the order is the same on every rank
     overlaps = [statistics.fmean(share.overlap_percent for share in step) for step in steps]
     first = ranks[0]
     kept = ("plain_s", "profiled_s", "calls", "num_bytes", "other_calls", "memory", "spans")
@@ -90,7 +90,7 @@ def _merged(entrant: Entrant, ranks: Sequence[dict[str, Any]]) -> dict[str, Any]
 
 
 def load(path: Path) -> Results:
-    """Raises UsageError for a file that holds no results of this schema."""
+    """Load results. Raises UsageError for a file that holds no results of this schema."""
     try:
         found: Results = json.loads(path.read_text())
         if found["schema"] != SCHEMA or ALONE not in found["strategies"]:
@@ -196,7 +196,7 @@ def timelines(results: Results) -> Finding:
 
 
 def require_comparable(old: Results, *, workload: str, world_size: int, device: str, labels: Sequence[str]) -> None:
-    """Raises UsageError if ``old`` measured something else, or has another reference: said before measuring."""
+    """Raise UsageError, before measuring, if ``old`` measured something else or has another reference."""
     for key, value in (("workload", workload), ("world_size", world_size), ("device", device)):
         if old[key] != value:
             raise UsageError(f"the results to compare with are of {key} {old[key]}, not {value}: measure the same.")
@@ -205,7 +205,7 @@ def require_comparable(old: Results, *, workload: str, world_size: int, device: 
 
 
 def against(new: Results, old: Results) -> Finding:
-    """Two versions, by ratios to the reference that both have (``require_comparable``)."""
+    """Compare two versions by ratios to the reference that both have (``require_comparable``)."""
     rows = []
     for label in new["strategies"]:
         if label not in old["strategies"]:

@@ -1,8 +1,8 @@
-"""What calibrating found, as a file, and the step times that follow from it.
+"""The result of calibrating, as a file, and the step times predicted from it.
 
-Special here: a rank waits for the slowest, so compute is the largest over ranks in each round, then the median over
-rounds. Predictions use the measured curve of message times; alpha and beta are its summary for people. Contention for
-shared cores is measured (backward and messages begun together), never assumed.
+Special here: every rank waits for the slowest one, so compute time is the largest over ranks in each round, then the
+median over rounds. Predictions use the measured curve of message times; alpha and beta are its summary for people.
+Contention for shared cores is measured (backward and messages started together), never assumed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ CAPS_MB = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 25.0, 50.0, 100.0
 
 @dataclass(frozen=True)
 class Calibration:
-    """A machine, a backend, a workload under one strategy, on ``world_size`` ranks. Times are medians, in seconds.
+    """One machine, backend and workload under one strategy, on ``world_size`` ranks. Times are medians, in seconds.
 
-    ``layers`` are the parameters, the one whose gradient is ready last first, each with its share of backward.
+    ``layers`` are the parameters, in reverse order of when gradients are ready, each with its share of backward.
     """
 
     workload: str
@@ -64,7 +64,7 @@ class Calibration:
         return cost.timeline(self.layers, cap_bytes, self.curve, contention=self.contention, fill=fill)
 
     def layout(self, cap_bytes: float) -> tuple[int, ...]:
-        """Bytes of each bucket: sizes with one layout are one and the same configuration."""
+        """Bytes of each bucket. Bucket sizes with the same layout are the same configuration."""
         return tuple(transfer.num_bytes for transfer in self.timeline(cap_bytes).transfers)
 
     def step_s(self, cap_bytes: float) -> float:
@@ -76,7 +76,7 @@ class Calibration:
 
     @classmethod
     def load(cls, path: Path) -> Calibration:
-        """Raises UsageError for a file that is no calibration of this schema."""
+        """Load a calibration. Raises UsageError for a file that is none of this schema."""
         try:
             found = json.loads(path.read_text())
             if found.pop("schema") != SCHEMA:
@@ -94,7 +94,7 @@ class Calibration:
 def from_survey(
     raw: Sequence[dict[str, Any]], *, workload: str, strategy: str, device: str, torch_version: str
 ) -> Calibration:
-    """From what every rank brought back from ``verifier.lab.probes.survey``."""
+    """Make a calibration from every rank's result of ``verifier.lab.probes.survey``."""
     first = raw[0]
     median = statistics.median
 
@@ -103,7 +103,7 @@ def from_survey(
 
     sizes = sorted(first["messages"])
     times = [median(max(f) for f in zip(*(rank["messages"][s] for rank in raw), strict=True)) for s in sizes]
-    # Of medians, not the median of each round's: where little is left to divide by, one round's factor is all noise.
+    # Factors of medians, not the median of factors: with a small divisor a single round's factor is only noise.
     both = [figures for rank in raw for figures in rank["both"]]
     contention = contention_from(**{key: median(figures[key] for figures in both) for key in both[0]})
     return Calibration(
@@ -137,13 +137,13 @@ def layers_from(ready_s: Sequence[Sequence[float]], num_bytes: Sequence[int], ba
 
 
 def caps_for(calibration: Calibration) -> list[float]:
-    """Bucket sizes worth trying, in bytes, few tensors in each to all in one; of equal layouts the largest."""
+    """Bucket sizes worth trying, in bytes, from few tensors per bucket to all in one; the largest of each layout."""
     caps = [*(cap * MB for cap in CAPS_MB if cap * MB < calibration.num_bytes), float(max(calibration.num_bytes, 1))]
     return sorted({calibration.layout(cap): cap for cap in caps}.values())
 
 
 def report(calibration: Calibration, measured: dict[float, list[float]] | None = None) -> Finding:
-    """Alpha, beta, compute, contention, and the step time against bucket size; beside what was measured, if it was."""
+    """Alpha, beta, compute, contention, and the step time against bucket size, with measured times if there are any."""
     c = calibration
     caps = sorted(measured) if measured else caps_for(c)
     columns: tuple[str, ...] = ("bucket", "calls", "predicted, ms", "exposed, ms")
@@ -192,7 +192,7 @@ def _measured_series(measured: dict[float, list[float]]) -> Series:
 
 
 def quartiles_of(figures: Sequence[float]) -> tuple[float, float]:
-    """The first and the third; of fewer than two figures the smallest and the largest."""
+    """The first and the third quartile; with fewer than two figures, the smallest and the largest."""
     if len(figures) < 2:
         return min(figures), max(figures)
     low, _, high = statistics.quantiles(figures, n=4, method="inclusive")

@@ -1,4 +1,4 @@
-"""How the lab's commands give their answers: on stdout in the form asked for, and as a plot."""
+"""Delivers the answers of the lab's commands: on stdout in the requested form, and as a plot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Found = TypeVar("Found")
 
 
 def check(plot: Path | None) -> None:
-    """Refuse a plot that could not be made, before anything is measured."""
+    """Refuse a plot that cannot be made, before anything is measured."""
     if plot is not None:
         plots.require(plot)
 
@@ -30,7 +30,7 @@ def deliver(finding: Finding, form: Form, plot: Path | None) -> None:
 
 
 def valued(compute: Callable[[], Found]) -> Found:
-    """What ``compute`` returns; the pure model's ValueError about what was typed becomes a refusal."""
+    """Return what ``compute`` returns; the pure model's ValueError about an input becomes a UsageError."""
     try:
         return compute()
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""What the lab answers with: a table, notes, and a chart, as plain data; and its form as text, JSON and Markdown.
+"""An answer of the lab: a table, notes, and a chart, as plain data; and its form as text, JSON and Markdown.
 
-Special here: a chart is data too (``verifier.lab.plots`` draws it), so an answer can be had, kept and tested where
-matplotlib is missing.
+Special here: a chart is data, too (``verifier.lab.plots`` draws it), so an answer can be made, kept and tested without
+matplotlib.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Cell = str | float | int | None
 
 @dataclass(frozen=True)
 class Series:
-    """One curve, or one group of bars. ``low`` and ``high`` are the ends of its spread, where there is one."""
+    """One curve, or one group of bars. ``low`` and ``high`` are the ends of its spread, if it has one."""
 
     label: str
     x: tuple[Cell, ...]
@@ -52,7 +52,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Finding:
-    """An answer. ``facts`` are the figures that a program wants, by name; ``rows`` are as a person reads them."""
+    """An answer. ``facts`` are figures for programs, by name; ``rows`` are for people."""
 
     title: str
     columns: tuple[str, ...]
@@ -84,7 +84,7 @@ class Finding:
 
 
 def shown(cell: Cell) -> str:
-    """Numbers with thousands marked, and as many digits as they deserve; nothing for None."""
+    """A cell as text: thousands separated, one decimal from 10 on, else three digits; empty for None."""
     if cell is None:
         return ""
     if isinstance(cell, str):

@@ -1,4 +1,4 @@
-"""The cost model's answers about growth: scaling to thousands of ranks, accumulation, nodes, where hiding ends. Pure.
+"""The cost model's answers about growth: scaling to thousands of ranks, accumulation, nodes, limits of overlap. Pure.
 
 Special here: every curve carries its assumptions as notes.
 """
@@ -54,7 +54,7 @@ def scaling_curve(
 
 
 def accumulated(job: Job, num_micro_batches: int) -> Job:
-    """The same step with all but the last micro-batch in front of it, as part of forward."""
+    """``job`` with all micro-batches but the last counted as part of forward."""
     silent_s = (num_micro_batches - 1) * (job.forward_s + job.backward_s)
     return Job(job.layers, job.forward_s + silent_s, job.optimizer_s, job.cap_bytes, job.fill, job.contention)
 
@@ -129,7 +129,7 @@ def hierarchy(num_bytes: float, network: Network, largest: int) -> Finding:
 def crossing(
     backward_ms: float, exposed_ms: float, measured_on: int, largest: int, hop_alpha_us: float, batch_factor: float
 ) -> Finding:
-    """A measured communication time as ranks are added, against backward: the compute-bound condition."""
+    """How a measured communication time grows with ranks, against backward: the compute-bound condition."""
     ranks = [n for n in scaling.powers_of_two(largest) if n > 1]
 
     def curve(at: Sequence[int], hop_us: float) -> list[scaling.Crossing]:

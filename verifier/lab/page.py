@@ -1,6 +1,6 @@
 """Findings as one self-contained page: tables, notes, charts as inline SVG; no script, no request leaves it.
 
-Special here: everything but the SVG, which matplotlib drew and escaped, is escaped by the template engine.
+Special here: the template engine escapes everything but the SVG, which matplotlib has drawn and escaped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TEMPLATE = """<!doctype html>
 
 
 def render(title: str, findings: Sequence[Finding]) -> str:
-    """Raises UsageError where matplotlib is missing, for findings with charts."""
+    """Render ``findings`` as one page. Raises UsageError if a finding has a chart and matplotlib is missing."""
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(TEMPLATE)
     parts = [(f, Markup(plots.svg(f)) if f.chart is not None else "") for f in findings]
     return template.render(title=title, parts=parts, shown=shown)

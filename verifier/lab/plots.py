@@ -1,8 +1,8 @@
 """Draws a finding's chart with matplotlib: SVG, PNG or PDF, by the file's suffix.
 
-Special here: the one file that imports matplotlib, which is an optional dependency (``lockstep-ddp[bench]``), and not
-its ``pyplot``, whose figures belong to a process and not to a caller. SVG comes out the same for the same chart: no
-date, no random ids.
+Special here: only this file imports matplotlib, an optional dependency (``lockstep-ddp[bench]``), and not its
+``pyplot``, whose figures belong to the process and not to a caller. The same chart gives the same SVG: no date, no
+random ids.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MISSING = "plots need matplotlib, which is not installed. Try: pip install 'lock
 
 
 def require(path: Path) -> None:
-    """Refuse, before anything is measured, a plot that could not be written afterwards."""
+    """Refuse, before anything is measured, a plot that cannot be written afterwards."""
     if path.suffix not in SUFFIXES:
         raise UsageError(f"'{path.name}' is no name for a plot: end it with one of {', '.join(SUFFIXES)}.")
     if not path.parent.is_dir():
@@ -40,7 +40,7 @@ def _figure(chart: Chart) -> Any:
 
 
 def drawable() -> bool:
-    """Is matplotlib here?"""
+    """Return whether matplotlib is installed."""
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError:
@@ -55,7 +55,7 @@ def save(finding: Finding, path: Path) -> None:
 
 
 def svg(finding: Finding) -> str:
-    """The chart as an ``<svg>`` element, to stand inside a page."""
+    """The chart as an ``<svg>`` element for a page."""
     text = _drawn(finding, "svg").decode()
     return text[text.index("<svg") :]
 

@@ -1,7 +1,7 @@
-"""What is measured on the ranks: messages of many sizes, a workload's compute, both at once, whole steps.
+"""Measurements on the ranks: messages of many sizes, a workload's compute, both at once, whole steps.
 
-Special here: everything takes turns in one run, round by round, in an order drawn anew and equal on all ranks, so that
-what is predicted and what it is predicted from meet the same noise. Functions return raw seconds, a figure a round;
+Special here: all measurements alternate in one run, round by round, in a random order that is equal on all ranks, so
+that a prediction and its inputs have the same noise. Functions return raw seconds, one figure a round;
 ``verifier.lab.calibration`` reads them.
 """
 
@@ -19,12 +19,12 @@ from verifier.lab.replica import Replica
 from verifier.request import StrategyRef
 
 Rounds = dict[Any, list[float]]
-WARM_ROUNDS = 2  # the first connect ranks, touch memory and settle the order of buckets
+WARM_ROUNDS = 2  # they connect ranks, touch memory and settle the order of buckets
 SMALL_BYTES = 65536
 
 
 class Messages:
-    """One all-reduce of each size; small ones many times in a row."""
+    """Times one all-reduce of each size; small ones many times in a row."""
 
     def __init__(self, sizes_bytes: Sequence[int], device: torch.device) -> None:
         self.buffers = {size: torch.zeros(max(size // 4, 1), device=device) for size in sizes_bytes}
@@ -44,7 +44,7 @@ class Messages:
 
 
 class Compute:
-    """Forward, backward and optimizer under the strategy without communication; when each gradient is ready.
+    """Times forward, backward and optimizer under the strategy without communication, and when gradients are ready.
 
     ``ready_s`` holds, by parameter in registration order, seconds from the start of the bare model's backward.
     """
@@ -80,7 +80,7 @@ class Compute:
 
 
 def backward(replica: Replica) -> dict[str, float]:
-    """zero_grad, forward, and backward as far as synchronised gradients; seconds of the two."""
+    """Run zero_grad, forward, and backward up to synchronised gradients; return the seconds of the last two."""
     begun = time.perf_counter()
     replica.driver.start_step(replica.optimizer)
     replica.driver.zero_grad(replica.optimizer)
@@ -94,15 +94,15 @@ def backward(replica: Replica) -> dict[str, float]:
 
 
 class Both:
-    """Backward alone, one message alone, and both begun together: seconds of each, and the end of each when together.
+    """Times backward alone, one message alone, and the ends of both when started together.
 
-    One message at a time, as the model has it, and one that takes about as long as backward: several in flight would
-    share the cores with one another as well, and look slower beside backward than a bucket is.
+    There is one message at a time, as in the cost model, and it takes about as long as backward. Several in flight
+    would also share the cores with one another, and look slower beside backward than a bucket is.
     """
 
     def __init__(self, alone: Replica) -> None:
         self.alone = alone
-        self.buffer = torch.zeros(2**18, device=alone.device)  # 1 MB, until it is known how long backward takes
+        self.buffer = torch.zeros(2**18, device=alone.device)  # 1 MB, until the time of backward is known
         self.found: list[dict[str, float]] = []
 
     def _message_s(self) -> float:
@@ -113,7 +113,7 @@ class Both:
         return time.perf_counter() - begun
 
     def _decide(self, backward_s: float) -> None:
-        """The same size on every rank: rank 0's."""
+        """Set the size of the message to rank 0's choice, on every rank."""
         numel = torch.tensor([self.buffer.numel() * backward_s / self._message_s()], device=self.alone.device)
         dist.broadcast(numel, 0)
         self.buffer = torch.zeros(min(max(int(numel.item()), 2**14), 2**24), device=self.alone.device)
@@ -131,12 +131,12 @@ class Both:
         begun = time.perf_counter()
         work = dist.all_reduce(self.buffer, async_op=True)
         ended = []
-        if self.alone.device.type == "cpu":  # told by the transport's thread, while this one is in backward
+        if self.alone.device.type == "cpu":  # called by the transport's thread, while this one is in backward
             work.get_future().add_done_callback(lambda _: ended.append(time.perf_counter()))
         self.alone.driver.backward(loss)
         self.alone.driver.before_step()
         if self.alone.device.type == "cuda":
-            torch.cuda.current_stream().synchronize()  # of compute alone: NCCL has a stream of its own
+            torch.cuda.current_stream().synchronize()  # of compute only: NCCL has its own stream
         backward_end = time.perf_counter()
         work.wait()
         self.alone.settle()
@@ -148,7 +148,7 @@ class Both:
 
 
 class Steps:
-    """Seconds of a whole step under each strategy, by its key."""
+    """Times a whole step under each strategy, by its key."""
 
     def __init__(self, replicas: dict[str, Replica]) -> None:
         self.replicas = replicas
@@ -177,7 +177,7 @@ def survey(
     num_rounds: int,
     device: str,
 ) -> dict[str, Any]:
-    """All that a prediction for ``strategy`` needs, and, in the same rounds, whole steps of ``also``."""
+    """Measure all that a prediction for ``strategy`` needs, and, in the same rounds, whole steps of ``also``."""
     bare, alone = Replica(name, device=device), Replica(name, strategy, alone=True, device=device)
     num_bytes = [p.numel() * p.element_size() for p in bare.model.parameters() if p.requires_grad]
     messages = Messages(sizes_bytes, bare.device)
@@ -191,7 +191,7 @@ def survey(
 def steps(
     name: str, strategies: dict[str, StrategyRef | None], num_rounds: int, device: str, num_micro_batches: int = 1
 ) -> Rounds:
-    """Seconds of a whole step under each strategy; None is the bare model, which nobody synchronises."""
+    """Seconds of a whole step under each strategy; None is the bare model, without synchronisation."""
     whole = Steps({key: Replica(name, ref, device=device, num_micro_batches=num_micro_batches)
                    for key, ref in strategies.items()})  # fmt: skip
     _go_round([whole], num_rounds)

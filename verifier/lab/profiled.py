@@ -1,7 +1,7 @@
-"""Steps under torch.profiler, calls under the observer, memory by kind: what one rank brings back from a comparison.
+"""Steps under torch.profiler, calls under the observer, memory by kind: one rank's results of a comparison.
 
-Special here: plain and profiled steps of all strategies take turns in the same rounds, so what profiling costs is known
-and step times are those without it. The observer comes last: once it stands under torch's operators it stays.
+Special here: plain and profiled steps of all strategies alternate in the same rounds, so the cost of profiling is
+known, and step times are those of plain steps. The observer comes last: once under torch's operators it stays.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from verifier.observe.kernels import install
 from verifier.observe.observer import Observer
 from verifier.request import StrategyRef
 
-MOST_SPANS = 400  # of a timeline
+MOST_SPANS = 400  # in a timeline
 
 
 @dataclasses.dataclass(frozen=True)
 class Entrant:
-    """One row of a comparison. ``strategy`` None: the bare model."""
+    """One row of a comparison. If ``strategy`` is None, it is the bare model."""
 
     label: str
     strategy: StrategyRef | None
@@ -39,7 +39,7 @@ class Entrant:
 
 
 def compare(name: str, entrants: list[Entrant], num_rounds: int, device: str) -> dict[str, dict[str, Any]]:
-    """By label: seconds of plain and of profiled steps, shares of each profiled step, calls, bytes, memory."""
+    """Measure, by label: seconds of plain and profiled steps, shares of each profiled step, calls, bytes, memory."""
     replicas = {
         e.label: Replica(name, e.strategy, device=device, num_micro_batches=e.num_micro_batches) for e in entrants
     }
@@ -51,7 +51,7 @@ def compare(name: str, entrants: list[Entrant], num_rounds: int, device: str) ->
                 row, replica, path = found[label], replicas[label], Path(folder, "trace.json")
                 plain_first = (
                     order.random() < 0.5
-                )  # whichever goes first finds the caches as another strategy left them
+                )  # the one that goes first finds the caches as another strategy left them
                 if plain_first:
                     plain_s = replica.seconds_a_step(replica.work.steps_per_round)
                 profiled_s, kinds, lengths = _profiled(replica, path, device)
@@ -93,7 +93,7 @@ def _memory(replica: Replica) -> dict[str, Any]:
 
 
 def _counted(replicas: dict[str, Replica], folder: Path) -> dict[str, dict[str, Any]]:
-    """Calls and bytes of one step of each, as the observer sees them."""
+    """Calls and bytes of one step of each replica, as the observer sees them."""
     journal = Journal(folder)
     observer = Observer(journal, folder / "board", poison=False, keep_payloads=False)
     install(observer)

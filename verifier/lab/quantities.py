@@ -1,4 +1,4 @@
-"""What a person types for models and sizes, and how sizes are told back.
+"""Parses models and sizes that a person types, and formats sizes.
 
 ``30,20,12x(0.9,0.6,0.4,0.3)`` is a stack of layers in millions of parameters, first layer first; ``4M`` and ``25MB``
 are bucket sizes, in millions of parameters and in MB of 2**20 bytes.
@@ -20,7 +20,7 @@ MOST_LAYERS = 100_000
 
 
 def parse_stack(text: str) -> list[float]:
-    """Layers in millions of parameters. Raises UsageError for what is no stack."""
+    """Layers in millions of parameters. Raises UsageError for text that is not a stack."""
     sizes: list[float] = []
     for part in re.split(r",(?![^(]*\))", text.replace(" ", "")):
         found = re.fullmatch(r"(?:(\d+)x)?(?:\(([^()]+)\)|([^()]+))", part)
@@ -39,7 +39,7 @@ def parse_stack(text: str) -> list[float]:
 
 
 def stack(text: str, backward_ms: float, bytes_each: int) -> list[Layer]:
-    """The layers of ``text``; backward takes each the share of ``backward_ms`` that it has of the parameters."""
+    """The layers of ``text``; each takes a share of ``backward_ms`` in proportion to its parameters."""
     if not backward_ms > 0:
         raise UsageError(f"backward must take longer than 0 ms, got {backward_ms:g}.")
     sizes = parse_stack(text)
@@ -61,7 +61,7 @@ def parse_size(text: str, bytes_each: int) -> float:
 
 
 def told(num_bytes: float) -> str:
-    """Bytes in decimal units, as networks and the documents count them."""
+    """``num_bytes`` in decimal units, as networks and the documents count bytes."""
     for limit, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
         if num_bytes >= limit:
             return f"{num_bytes / limit:.3g} {unit}"

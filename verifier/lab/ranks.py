@@ -1,7 +1,7 @@
-"""Ranks for measuring: plain spawned processes, one thread each, no observer and no fork server around them.
+"""Ranks for measuring: plain spawned processes, one thread each, without observer and fork server.
 
-Special here: nothing outlives the command. A rank dies with its parent, all of them are ended on Ctrl-C, at the
-deadline, and when one fails; and a rank leaves by ``os._exit``, because tearing down after gloo may hang.
+Special here: nothing outlives the command. A rank dies with its parent; all ranks are ended on Ctrl-C, at the deadline,
+and when one fails. A rank exits by ``os._exit``, because teardown after gloo may hang.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ POLL_S = 0.2
 
 
 def require_device(device: str, world_size: int) -> None:
-    """Refuse a device that is not here, before a rank starts; say where ranks have to share one.
+    """Refuse a missing device before a rank starts; print a line if ranks must share GPUs.
 
-    Raises UsageError with what is there.
+    Raises UsageError that says what is there.
     """
     if device == "cuda" and (number := devices.require_gpus()) < world_size:
         print(
@@ -49,19 +49,19 @@ def on_ranks(
 ) -> list[Any]:
     """Call ``function(*arguments)`` on every rank, in a process group of all; return what each returned, by rank.
 
-    gloo on the CPU, NCCL on CUDA, where ranks that outnumber the GPUs share them. ``function`` is importable,
-    arguments and results picklable.
+    The backend is gloo on the CPU, and NCCL on CUDA, where ranks that outnumber the GPUs share them. ``function`` must
+    be importable, arguments and results picklable.
 
     Raises LaunchError with the first rank's traceback if one fails, or when ``timeout_s`` is over.
     """
     require_device(device, world_size)
     os.environ["OMP_NUM_THREADS"] = "1"
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler tells of each start and stop
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler prints each start and stop
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
     with tempfile.TemporaryDirectory(prefix="lockstep-lab-", ignore_cleanup_errors=True) as folder:
         words = (world_size, folder, device, timeout_s, os.getpid(), function, arguments)
         spawned = mp.get_context("spawn")
-        # Daemons: whatever ends this process early, Python waits at its end for those that are none.
+        # Daemons, because at its end Python waits for other processes, whatever ended this one early.
         processes = [spawned.Process(target=_rank, args=(rank, *words), daemon=True) for rank in range(world_size)]
         try:
             with _uninterrupted():
@@ -79,15 +79,15 @@ def on_ranks(
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits for the end: in the middle of a start it leaves a rank that nobody knows, or half of one.
+    """Delay Ctrl-C to the end of the block: during a start it would leave an unknown rank, or half of one.
 
-    Blocked, so that ranks inherit that: one Ctrl-C reaches them all at a terminal, and ending them is the parent's
-    affair. And kept back, since a thread of some library takes the signal where this one blocks it.
+    The signal is blocked, so that ranks inherit that: at a terminal one Ctrl-C reaches all of them, but the parent ends
+    them. The handler also holds it back, because a library's thread takes the signal if this thread blocks it.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # it is the main thread that Ctrl-C interrupts
+        yield  # Ctrl-C interrupts only the main thread
         return
-    resource_tracker.ensure_running()  # the first start brings it up, and lets Ctrl-C through again
+    resource_tracker.ensure_running()  # the first process start would launch it and unblock Ctrl-C
     came: list[Any] = []
     handler = signal.signal(signal.SIGINT, lambda *signal_and_frame: came.append(signal_and_frame))
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -127,7 +127,7 @@ def _rank(
 ) -> None:
     die_with_parent(parent)
     torch.set_num_threads(1)
-    tempfile.tempdir = folder  # traces go where everything goes when the run is ended
+    tempfile.tempdir = folder  # traces go into the folder that is removed after the run
     code = 1
     try:
         store = dist.FileStore(f"{folder}/store", world_size)

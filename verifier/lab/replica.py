@@ -1,7 +1,7 @@
 """One rank's replica as the lab trains it: a model under a strategy, its batch, its optimizer, one step at a time.
 
-Special here: ``alone=True`` puts every rank in a process group of its own. The strategy then does all that it ever does
-but communicate, so what is left when that is taken from a step is communication, and nothing of the strategy's own.
+Special here: ``alone=True`` puts every rank in a process group of its own. The strategy then does everything except
+communicate, so the difference from a normal step is communication, and not the strategy's own work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _groups: dict[int, Any] = {}
 
 
 def own_group() -> Any:
-    """A process group of this rank alone. Collective: every rank makes every rank's."""
+    """A process group of this rank alone. Collective: every rank makes the groups of all ranks."""
     if not _groups:
         for rank in range(dist.get_world_size()):
             _groups[rank] = dist.new_group([rank])
@@ -36,7 +36,7 @@ def own_group() -> Any:
 
 
 class Replica:
-    """``strategy`` None: the bare model, which nobody synchronises."""
+    """If ``strategy`` is None, it is the bare model, without synchronisation."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Replica:
         return self.work.loss(self.driver.forward(self.inputs), self.target)
 
     def step(self) -> None:
-        """One optimizer step: zero_grad, forward and backward of every micro-batch, synchronised, step."""
+        """Run one optimizer step: zero_grad, forward and backward of every micro-batch, synchronised, step."""
         self.driver.start_step(self.optimizer)
         self.driver.zero_grad(self.optimizer)
         for micro in range(self.num_micro_batches):
@@ -97,7 +97,7 @@ class Replica:
             torch.cuda.synchronize(self.device)
 
     def seconds_a_step(self, steps: int) -> float:
-        """All ranks begin together; the mean of ``steps`` in a row."""
+        """The mean seconds of ``steps`` steps in a row, which all ranks begin together."""
         dist.barrier()
         begun = time.perf_counter()
         for _ in range(steps):

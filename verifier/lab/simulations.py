@@ -113,7 +113,7 @@ def sweeps(
 def strategies(
     layers: Sequence[Layer], cap_bytes: float, link: Link, contention: Contention, fill: cost.Fill
 ) -> Finding:
-    """Ways to synchronise side by side: when they send, and in how many calls."""
+    """Compare ways to synchronise: when they send, and in how many calls."""
     total, backward_s = sum(layer.num_bytes for layer in layers), sum(layer.backward_s for layer in layers)
     best = cost.sweep(layers, link, cost.sizes_between(total / 1000, total, 40), contention=contention, fill=fill).best
     tensors = cost.timeline(layers, 1, link, contention=contention, fill=fill)
@@ -145,7 +145,7 @@ def _valley(sweep: cost.Sweep) -> tuple[float, float]:
 def memory(
     num_parameters: float, num_ranks: int, memory_bytes: float, precision: Precision, group_size: int | None
 ) -> Finding:
-    """State per rank under each scheme, what it sends, and which of them fit."""
+    """State per rank under each scheme, the bytes that it sends, and which schemes fit."""
     hsdp_too = group_size is not None and num_ranks % group_size == 0
     schemes = [scheme for scheme in memory_wall.SCHEMES if scheme != "hsdp" or hsdp_too]
     states = [

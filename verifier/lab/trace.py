@@ -1,6 +1,6 @@
-"""From torch.profiler's trace to shares of a step: what computed, what communicated, what did neither. Pure.
+"""Shares of a step from torch.profiler's trace: time that computes, communicates, or does neither. Pure.
 
-The definitions, by which figures can be compared with the published table (docs/performance-lab.md):
+The definitions, which make figures comparable with the published table (docs/performance-lab.md):
 
 - *compute*: on the CPU, an ATen operator runs (those of autograd and the optimizer included); on CUDA, a kernel that is
   not NCCL's runs.
@@ -59,7 +59,7 @@ class Shares:
 
 
 def kind_of(event: dict[str, Any]) -> Kind | None:
-    """What an event of a Chrome trace stands for; None for what runs nowhere or contains others."""
+    """The kind of an event of a Chrome trace; None for events that run nowhere or contain others."""
     name, category = str(event.get("name", "")), event.get("cat")
     if category == "kernel":
         return "communication" if "nccl" in name.lower() else "compute"
@@ -71,9 +71,9 @@ def kind_of(event: dict[str, Any]) -> Kind | None:
 
 
 def read(events: Iterable[dict[str, Any]], device: str = "cpu") -> list[dict[Kind, list[Interval]]]:
-    """Merged intervals by kind, in seconds from its start, of each annotated step; and its whole length.
+    """Merged intervals by kind, for each annotated step, in seconds from its start.
 
-    On CUDA, what runs on the host is left out: the device's own kernels tell.
+    On CUDA, events on the host are left out, because the device's kernels show the work.
     """
     complete = [event for event in events if event.get("ph") == "X"]
     windows = sorted((e["ts"], e["ts"] + e["dur"]) for e in complete if e.get("name") == STEP and _on_host(e))
@@ -102,7 +102,7 @@ def _within(intervals: Sequence[Interval], window: Interval) -> list[Interval]:
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """The union as disjoint intervals in order."""
+    """The union of ``intervals``, as disjoint intervals in order."""
     union: list[Interval] = []
     for a, b in sorted(intervals):
         if union and a <= union[-1][1]:
@@ -117,7 +117,7 @@ def length(intervals: Iterable[Interval]) -> float:
 
 
 def common(one: Sequence[Interval], other: Sequence[Interval]) -> list[Interval]:
-    """Where both are: each given as disjoint intervals in order."""
+    """The intersection of two unions, each given as disjoint intervals in order."""
     both, i, j = [], 0, 0
     while i < len(one) and j < len(other):
         low, high = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
@@ -131,7 +131,7 @@ def common(one: Sequence[Interval], other: Sequence[Interval]) -> list[Interval]
 
 
 def shares(kinds: dict[Kind, list[Interval]], step_s: float) -> Shares:
-    """``kinds`` as ``read`` gives them, for a step of ``step_s`` seconds."""
+    """The shares of a step of ``step_s`` seconds, from ``kinds`` as ``read`` returns them."""
     compute, communication = kinds["compute"], kinds["communication"]
     busy = merged([*compute, *communication, *kinds["memory"]])
     return Shares(step_s, length(compute), length(communication), length(common(compute, communication)), length(busy))

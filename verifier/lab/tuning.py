@@ -1,7 +1,7 @@
 """Calibrate, check the predictions, and tune: choose a bucket size from the model, then measure what it gains.
 
-Special here: what is expected is said before it is measured, and both are told, met or not. ``exhaustive`` measures
-every size as well, in the same rounds, to see how far the choice is from the best there is.
+Special here: the expected gain is printed before it is measured, and both are reported, whether met or not.
+``exhaustive`` also measures every size, in the same rounds, to see how far the choice is from the best.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHECKED_BYTES = tuple(cap * MB for cap in (0.05, 0.25, 1.0, 4.0, 8.0, 25.0, 100.
 
 
 def strategy_with(name: str, cap_bytes: float) -> Builtin:
-    """``name`` with buckets of ``cap_bytes``. Raises UsageError for one that has no buckets to size."""
+    """``name`` with buckets of ``cap_bytes``. Raises UsageError for a strategy without buckets."""
     if name not in TUNABLE:
         raise UsageError(f"'{name}' has no bucket size to tune. Those that have: {', '.join(TUNABLE)}.")
     return Builtin(name=name, options={"bucket_cap_mb": cap_bytes / MB})
@@ -44,7 +44,7 @@ def calibrate(
     device: str = "cpu",
     timeout_s: float = 600.0,
 ) -> tuple[Calibration, dict[float, list[float]]]:
-    """A calibration, and the seconds of whole steps with buckets of ``check_bytes``, measured in the same rounds."""
+    """Measure a calibration, and in the same rounds the seconds of whole steps with buckets of ``check_bytes``."""
     workload(name)
     also: dict[str, StrategyRef | None] = {str(cap): strategy_with(strategy, cap) for cap in check_bytes}
     raw = on_ranks(
@@ -56,10 +56,10 @@ def calibrate(
 
 
 def choose(calibration: Calibration, among: Collection[float] = ()) -> float:
-    """The bucket size with the shortest predicted step; among those within 1 % of it the largest, with fewest calls.
+    """The bucket size to use: of those within 1 % of the shortest predicted step the largest, with the fewest calls.
 
-    The default, where that makes the same buckets: two names of one layout would differ by noise alone. ``among``: the
-    sizes to choose from, in bytes; those that make a difference by default.
+    If the default makes the same buckets, it is the default, because one layout under two names differs by noise only.
+    ``among``: the sizes to choose from, in bytes; by default those of ``caps_for``.
     """
     caps, default = among or caps_for(calibration), float(DEFAULT_CAP_BYTES)
     shortest = min(calibration.step_s(cap) for cap in caps)
@@ -68,14 +68,14 @@ def choose(calibration: Calibration, among: Collection[float] = ()) -> float:
 
 
 def expectation(calibration: Calibration) -> str:
-    """One sentence, said before anything of it is measured."""
+    """The expected gain in one sentence, to be printed before it is measured."""
     c, chosen = calibration, choose(calibration)
     gain = 1 - c.step_s(chosen) / c.step_s(DEFAULT_CAP_BYTES)
     return f"expects buckets of {told(chosen)} to save {gain:.1%} of the step with 25 MB; measuring"
 
 
 def tune(calibration: Calibration, *, exhaustive: bool, num_rounds: int, timeout_s: float = 600.0) -> Finding:
-    """Choose, say what it should gain over the default, measure both (or all sizes) taking turns."""
+    """Choose a size, and measure it and the default (or all sizes) in alternation."""
     c, chosen, default = calibration, choose(calibration), float(DEFAULT_CAP_BYTES)
     others = [cap for cap in caps_for(c) if c.layout(cap) != c.layout(default)] if exhaustive else []
     caps = sorted({chosen, default, *others})
@@ -87,7 +87,7 @@ def tune(calibration: Calibration, *, exhaustive: bool, num_rounds: int, timeout
 
 
 def tuned(calibration: Calibration, chosen: float, seconds: dict[float, list[float]]) -> Finding:
-    """What was expected of ``chosen`` and what was seen. Pure; ``seconds`` by bucket size, a figure a round."""
+    """The expected and the measured gain of ``chosen``. Pure; ``seconds`` by bucket size, one figure a round."""
     c, default = calibration, float(DEFAULT_CAP_BYTES)
     seen = {cap: statistics.median(figures) for cap, figures in seconds.items()}
     expected = 1 - c.step_s(chosen) / c.step_s(default)

@@ -1,7 +1,7 @@
-"""What the lab trains, by name: from eight small tensors to the 362 million parameters of SmolLM2-360M.
+"""The lab's workloads, by name: from eight small tensors to the 362 million parameters of SmolLM2-360M.
 
-Special here: names stand for a model, a batch per rank and a loss; weights are random, because no time depends on
-them. Data is random too, but for ``digits``, which has real scans. Nothing is downloaded.
+Special here: a workload is a model, a batch per rank and a loss. Weights are random, because no time depends on them.
+Data is random, too, except for ``digits``, which has real scans. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ WORKLOADS: dict[str, LabWorkload] = {
 
 
 def workload(name: str) -> LabWorkload:
-    """Raises UnknownName, which lists what there is."""
+    """The workload called ``name``. Raises UnknownName, which lists all names."""
     if name not in WORKLOADS:
         raise UnknownName("workload of the lab", name, WORKLOADS)
     return WORKLOADS[name]

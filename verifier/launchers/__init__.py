@@ -1,1 +1,1 @@
-"""One launcher per file: how N rank processes come to run."""
+"""One launcher per file: a way to start N rank processes."""

@@ -1,8 +1,8 @@
-"""Ranks in a sandbox of bubblewrap's: contained by the kernel's namespaces, without an engine and without root.
+"""Ranks in a bubblewrap sandbox: isolated by the kernel's namespaces, without a container engine and without root.
 
-Special here: it is the docker launcher's own pair of parties (``verifier.contained`` inside, ``containers.job``
-outside) over another kind of box: all ranks in one, the reference in a second that no strategy's code enters. Of the
-host they see Python, this package and the libraries, read-only, and no home, no network, no other process. There are no
+Special here: the two sides are those of the docker launcher (``verifier.contained`` inside, ``containers.job`` outside)
+around another kind of box: all ranks in one, the reference in a second that no strategy's code enters. Of the host
+they see Python, this package and the libraries, read-only, and no home, no network, no other process. There are no
 control groups here: memory and processes are watched from inside the box and not capped by the kernel.
 """
 
@@ -53,9 +53,9 @@ _ENVIRONMENT = {
 
 @cache
 def available() -> bool:
-    """Is bubblewrap installed, and does this kernel let this user make such a box?
+    """Return whether bubblewrap is installed and this kernel lets this user make such a box.
 
-    Not for root: user 1000 of the box is then root to the kernel, wherever a check asks for no capability.
+    False for root: user 1000 of the box would be root to the kernel in every check that needs no capability.
     """
     if shutil.which(PROGRAM) is None or (os.geteuid() == 0 and not os.environ.get(AS_ROOT)):
         return False
@@ -86,7 +86,7 @@ class BubblewrapLauncher:
         if scenario.device == "cuda":
             raise UsageError("bubblewrap hands out no GPUs. Choose --launcher docker, or --device cpu.")
         self._start(scenario.world_size)
-        self._port += 1  # the last scenario's may not be free yet
+        self._port += 1  # the last scenario's port may not be free yet
         places = {name: folder / place_of(name) for group in self._groups for name in group.members}
         inside = {
             "memory_gib": self._limits.memory_mib / 1024,
@@ -159,7 +159,7 @@ class _Box:
                 stdout=theirs.fileno(),
                 stderr=self._errors,
                 cwd="/",
-                start_new_session=True,  # Ctrl-C reaches the owner alone, who then closes the socket
+                start_new_session=True,  # Ctrl-C reaches only the owner, which then closes the socket
             )
         self.name = f"sandbox {self.process.pid}"
 
@@ -170,7 +170,7 @@ class _Box:
         return lines[-1] if lines else ""
 
     def close(self) -> None:
-        """End it; with its first process the kernel ends all that is in it."""
+        """End the box: when its first process dies, the kernel ends all others in it."""
         self.socket.close()
         self.process.kill()
         self.process.wait()
@@ -178,7 +178,7 @@ class _Box:
 
 
 def _box(limits: ContainerLimits) -> list[str]:
-    """The command that makes a sandbox, up to what runs in it."""
+    """The command that makes a sandbox, without the program to run in it."""
     return [
         PROGRAM,
         *("--unshare-all", "--unshare-user", "--disable-userns", "--as-pid-1", "--die-with-parent", "--new-session"),
@@ -189,8 +189,8 @@ def _box(limits: ContainerLimits) -> list[str]:
         *_in_memory("/tmp", limits.scratch_mib, "1777"),
         *_in_memory("/records", limits.recording_mib, "0700"),
         *_in_memory("/dev/shm", limits.shared_mib, "1777"),
-        *_read_only(),  # after them: this Python may itself lie below /tmp
-        *("--remount-ro", "/dev", "--remount-ro", "/"),  # memory without a size, else
+        *_read_only(),  # after these, because this Python may be below /tmp
+        *("--remount-ro", "/dev", "--remount-ro", "/"),  # else they are memory without a size limit
         *("--chdir", "/tmp"),
     ]
 
@@ -200,7 +200,7 @@ def _in_memory(path: str, mib: int, mode: str) -> tuple[str, ...]:
 
 
 def _read_only() -> Iterator[str]:
-    """The system's libraries, this Python, and the two packages; nothing else of the host has a name inside."""
+    """Options that bind the system's libraries, this Python and the two packages; the rest of the host is hidden."""
     for path in map(Path, SYSTEM):
         if path.is_symlink():
             yield from ("--symlink", str(path.readlink()), str(path))

@@ -1,9 +1,9 @@
 """Ranks as containers that reach nothing: no network, no file of the host, no other run.
 
-Special here: the ranks of a run share the network namespace of one idle container that has no network at all, so they
-meet on its loopback and nowhere else. The reference has a container that no strategy's code enters. Containers are kept
-for all scenarios of a launcher, because loading torch is what takes time; each scenario's processes are new.
-They live as long as the stream to their owner; what stays all the same, ``reap`` removes. Only images named in
+Special here: the ranks of a run share the network namespace of one idle container without any network, so they meet on
+its loopback and nowhere else. The reference has a container that no strategy's code enters. Containers are kept for all
+scenarios of a launcher, because loading torch takes the time; each scenario's processes are new. Containers live as
+long as the stream to their owner; those that remain are removed by ``reap``. Only images named in
 ``LOCKSTEP_RANK_IMAGES`` are run, and none is ever fetched.
 """
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 try:
     import docker
-except ImportError:  # ``connect`` says so
+except ImportError:  # ``connect`` reports it
     docker = None
 from verifier.containers import gpus, owners
 from verifier.containers.job import Group, Job
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 RUN, OWNER, UNTIL = "lockstep.run", "lockstep.owner", "lockstep.until"
 IMAGES = "lockstep-rank"
-LONGEST_S = 2 * 86_400  # a container of an owner that cannot be looked up is removed after this
+LONGEST_S = 2 * 86_400  # a container whose owner cannot be looked up is removed after this
 PORT = 29_500
 Topology = Literal["auto", "ranks", "single"]
 
 
 def connect() -> Any:
-    """The engine that the environment names. Raises LaunchError: there is none, or it does not answer."""
-    if not hasattr(docker, "from_env"):  # a folder of that name is importable, too
+    """A client of the engine that the environment names. Raises LaunchError if there is none or it does not answer."""
+    if not hasattr(docker, "from_env"):  # a folder named docker is importable, too
         raise LaunchError("the engine's Python SDK is not installed. Install it: pip install 'lockstep-ddp[docker]'.")
     try:
         client = docker.from_env(timeout=60)
@@ -56,7 +56,7 @@ def connect() -> Any:
 
 
 def available() -> bool:
-    """Does an engine answer that has an image to run ranks in?"""
+    """Return whether an engine answers that has an image to run ranks in."""
     try:
         client = connect()
     except LaunchError:
@@ -70,8 +70,9 @@ def available() -> bool:
 
 
 class DockerLauncher:
-    """One run's containers. ``topology``: a container for each rank (``ranks``), or a ``single`` one for all of them;
-    by itself the first where there are more processors than ranks, because every container loads torch for itself.
+    """One run's containers. ``topology``: a container for each rank (``ranks``), or a ``single`` one for all of them.
+
+    ``auto`` is ``ranks`` if there are more processors than ranks, because every container loads torch for itself.
     """
 
     def __init__(
@@ -94,12 +95,12 @@ class DockerLauncher:
     def run(self, scenario: Scenario, folder: Path, timeout_s: float) -> dict[str, Any]:
         """As ``Launcher.run``."""
         self._start(scenario)
-        self._port += 1  # the last scenario's may not be free yet
+        self._port += 1  # the last scenario's port may not be free yet
         names = [name for group in self._groups for name in group.members]
         places = {name: folder / place_of(name) for name in names}
         inside = {
             "memory_gib": self._limits.memory_mib / 1024,
-            "disk_gib": self._limits.recording_mib / 1024,  # of one file; of all of them its tmpfs has a size
+            "disk_gib": self._limits.recording_mib / 1024,  # of one file; the size of the tmpfs limits all of them
             "output_mib": self._limits.output_mib,
             "most": self._limits.recording_mib * 2**20,
         }
@@ -110,7 +111,7 @@ class DockerLauncher:
         return answer
 
     def _start(self, scenario: Scenario) -> None:
-        """Have containers that are ready for ``scenario``: those of the scenario before, if they fit."""
+        """Make containers ready for ``scenario``; those of the last scenario are kept if they fit."""
         wanted = (scenario.world_size, scenario.device)
         if self._groups and wanted == self._made_for:
             return
@@ -138,14 +139,14 @@ class DockerLauncher:
         self._made_for = wanted
 
     def _pause(self) -> str:
-        """The idle container whose loopback the ranks share. It ends with its owner, as all do."""
+        """Start the idle container whose loopback the ranks share. It ends with its owner, as all containers do."""
         made = self._create(["cat"], "pause", "none", ContainerLimits(memory_mib=32, cpus=0.1, pids=8, scratch_mib=1))
-        self._hold = made.attach_socket(params={"stdin": 1, "stream": 1})  # let go of, it ends
+        self._hold = made.attach_socket(params={"stdin": 1, "stream": 1})  # when this is closed, the container ends
         made.start()
         return str(made.id)
 
     def _open(self, members: list[str], network: str, number: int, devices: list[str]) -> Group:
-        """Start a container for ``members``; the stream to it."""
+        """Start a container for ``members``; return it with the stream to it."""
         limits = self._limits.of_several(len(members))
         asked = gpus.request(self._client, [devices[number % len(devices)]] if devices else [])
         command = ["python", "-m", "verifier.contained"]
@@ -173,7 +174,7 @@ class DockerLauncher:
             user="1000:1000",
             network_mode=network,
             stdin_open=True,
-            init=False,  # ours is the first process itself: nothing in the container can end it, or stop it
+            init=False,  # our process is the first itself, so that nothing in the container can end or stop it
             read_only=True,
             tmpfs=tmpfs,
             shm_size=f"{limits.shared_mib}m",
@@ -186,12 +187,12 @@ class DockerLauncher:
             nano_cpus=int(min(limits.cpus, self._num_cpus) * 1e9),
             oom_score_adj=500,
             ulimits=[docker.types.Ulimit(name="core", soft=0, hard=0)],
-            log_config=docker.types.LogConfig(type="none"),  # what comes out goes to us and nowhere else
+            log_config=docker.types.LogConfig(type="none"),  # output goes only to us
             device_requests=devices or None,
         )
 
     def _why_lost(self, group: Group) -> dict[str, Any]:
-        """What the engine knows of a container that ended or says nothing any more."""
+        """What the engine knows about a container that ended or fell silent."""
         try:
             state = self._client.api.inspect_container(group.container)["State"]
         except docker.errors.NotFound:
@@ -228,7 +229,7 @@ class DockerLauncher:
 
 
 def reap(client: Any = None) -> list[str]:
-    """Remove the containers of owners that live no more; return their names. Others may do the same at once."""
+    """Remove containers whose owners are dead; return their names. Other processes may do so at the same time."""
     with contextlib.ExitStack() as stack:
         if client is None:
             client = stack.enter_context(contextlib.closing(connect()))
@@ -249,14 +250,14 @@ def _has_owner(client: Any, labels: dict[str, str]) -> bool:
 
 
 def _me(client: Any) -> str:
-    """This process as an owner: by the container that it is in, if the engine knows one, else by itself."""
+    """This process's name as an owner: its container's, if the engine knows one, else its own."""
     if Path("/.dockerenv").exists() and (life := _life_of(client, socket.gethostname())):
         return f"container {life}"
     return owners.this_process()
 
 
 def _life_of(client: Any, container: str) -> str | None:
-    """One life of a container, from a start to its end; None if it does not run."""
+    """An identity of one life of a container, from a start to its end; None if it does not run."""
     try:
         found = client.api.inspect_container(container)
     except docker.errors.DockerException:
@@ -272,13 +273,13 @@ def _remove_all(client: Any, filters: dict[str, str]) -> None:
 
 def _remove_one(client: Any, container: str) -> None:
     with contextlib.suppress(docker.errors.DockerException):
-        client.api.unpause(container)  # a paused one cannot be ended by every engine
+        client.api.unpause(container)  # not every engine can end a paused one
     with contextlib.suppress(docker.errors.NotFound, docker.errors.APIError):
         client.api.remove_container(container, force=True, v=True)
 
 
 def _image(name: str | None) -> str:
-    """``name``, or the first that is allowed. Raises UsageError if it is not."""
+    """``name``, or the first allowed image. Raises UsageError if ``name`` is not allowed."""
     allowed = (os.environ.get("LOCKSTEP_RANK_IMAGES") or IMAGES).split(",")
     chosen = name or allowed[0]
     if chosen not in allowed:

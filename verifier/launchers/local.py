@@ -1,9 +1,10 @@
-"""Ranks as processes of this machine, forked from a server that has torch loaded already.
+"""Ranks as processes of this machine, forked from a server that has loaded torch already.
 
-Special here: the server starts when the launcher is made, in parallel with whatever its owner does next, and stays
-for as many scenarios as the owner likes. This module imports next to nothing, so that "made" is early. If the owner
-dies, by whatever means, server and ranks die with it. If a strategy ends or stops the server, that is the strategy's
-doing and told as such, what it left is ended by a mark in its environment, and the next scenario gets a new server.
+Special here: the server starts when the launcher is made, in parallel with whatever its owner does next, and serves any
+number of scenarios. This module imports almost nothing, so that the launcher is made early. If the owner dies, by
+whatever means, server and ranks die with it. If a strategy ends or stops the server, that is reported as the strategy's
+doing; processes that it left are found by a mark in their environment and ended, and the next scenario gets a new
+server.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
 }
 MARK = "LOCKSTEP_SERVER"
-EXIT_CONFIG = 78  # the server's, where it refuses to fork; its last words say why
+EXIT_CONFIG = 78  # the server's exit code if it refuses to fork; its last words say why
 CONTINUE_EVERY_S = 2.0
 SERVER_GRACE_S = 60.0  # beyond a job's own time: loading torch before the first, ending processes after the last
 
@@ -46,13 +47,13 @@ class LocalLauncher:
     """Owns one fork server."""
 
     def __init__(self, limits: Limits | None = None, device: Device = "cpu") -> None:
-        """``device`` is that of the first scenario; for one of the other device it gets another server."""
+        """``device`` is that of the first scenario; a scenario on the other device gets another server."""
         self._limits = limits
         self._closed = False
         self._start(device)
 
     def _start(self, device: Device) -> None:
-        """Start a server. GPUs are hidden from one whose ranks train on the CPU."""
+        """Start a server. GPUs are hidden from it if its ranks train on the CPU."""
         self._device, hidden = device, {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
         self._mark = f"{MARK}={uuid.uuid4().hex}"
         name, _, value = self._mark.partition("=")
@@ -65,7 +66,7 @@ class LocalLauncher:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 env={**os.environ, **_ENVIRONMENT, **hidden, name: value},
-                start_new_session=True,  # Ctrl-C reaches the owner alone, who then closes the socket
+                start_new_session=True,  # Ctrl-C reaches only the owner, which then closes the socket
             )
         self._socket = ours
         self._busy = False
@@ -77,7 +78,7 @@ class LocalLauncher:
     def run_together(self, scenarios: list[Scenario], folders: list[Path], timeout_s: float) -> list[dict[str, Any]]:
         """Run ``scenarios``, saved in ``folders``, one after the other in the same processes (``verifier.run.acts``).
 
-        Returns as ``run`` for the first, and for those after it up to the first that not all members came through.
+        Returns the results, as of ``run``, up to the first scenario that not all members came through.
         """
         import tempfile
 
@@ -91,7 +92,7 @@ class LocalLauncher:
             self._start(scenarios[0].device)
         limits = self._limits or Limits.from_environment()
         scratch = tempfile.TemporaryDirectory(prefix="lockstep-ranks-", ignore_cleanup_errors=True)
-        with scratch as name:  # the server removes it, too: either may be killed
+        with scratch as name:  # the server removes it, too, because either may be killed
             places = [str(folder.absolute()) for folder in folders]
             order = {"folders": places, "timeout_s": timeout_s, "limits": limits._asdict(), "scratch": name}
             return self._carry_out(order, scenarios[0].world_size)
@@ -111,7 +112,7 @@ class LocalLauncher:
         return [{**act, "limits": answer["limits"]} for act in answer["acts"]]
 
     def _read_line(self, deadline: float) -> bytes:
-        """The server's answer; less than a line if it ended, or did not answer in time."""
+        """The server's answer; not a whole line if it ended or did not answer in time."""
         line = bytearray()
         while not line.endswith(b"\n"):
             ready, _, _ = select.select([self._socket], [], [], CONTINUE_EVERY_S)
@@ -125,9 +126,9 @@ class LocalLauncher:
         return bytes(line)
 
     def _lost(self, world_size: int) -> dict[str, Any]:
-        """The server is gone in the middle of a job, or does not answer: end what there is of it and say so.
+        """End what is left of a server that is gone or does not answer, and return what its members then count as.
 
-        Raises LaunchError if it ended by itself, or was closed: then it is no strategy's doing.
+        Raises LaunchError if the server ended by itself or was closed, which no strategy has done.
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._server.wait(1)
@@ -146,7 +147,7 @@ class LocalLauncher:
         return {"members": [{**nothing, "name": name, "ended": ended, "board": ""} for name in names], "lost": True}
 
     def close(self) -> None:
-        """End everything. Another thread that uses this launcher meets a LaunchError."""
+        """End everything. Another thread that uses this launcher gets a LaunchError."""
         self._closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -155,11 +156,11 @@ class LocalLauncher:
             self._server.wait()
         else:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._server.wait(15)  # it ends what it runs, and then itself
+                self._server.wait(15)  # it ends its ranks, and then itself
         self._end_server()
 
     def _end_server(self) -> None:
-        """End the server, which its ranks follow, as they asked the kernel, and whatever else it may have left."""
+        """End the server, with which the kernel ends its ranks, and any other process that it left."""
         clean = self._server.poll() == 0 or not self._busy
         if self._server.poll() is None:
             with contextlib.suppress(ProcessLookupError):

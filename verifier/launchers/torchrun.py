@@ -1,8 +1,7 @@
-"""Ranks under torchrun, one job for each scenario: what a cluster does, tried on this machine.
+"""Ranks under torchrun, one job for each scenario: what a cluster does, on this machine.
 
-Special here: it is the slow one. Every rank starts a Python of its own and imports torch; what it is good for is to see
-a strategy under the launcher that it will run under, and to leave the folder that ``python -m verifier.worker`` takes
-to a cluster.
+Special here: it is slow, because every rank starts its own Python and imports torch. It serves to test a strategy under
+the launcher that it will run under, and to write the folder that ``python -m verifier.worker`` needs on a cluster.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class TorchrunLauncher:
 
 
 def _kill(job: subprocess.Popen[bytes]) -> None:
-    """End torchrun, its ranks (each in a session of torchrun's making) and the reference."""
+    """End torchrun, its ranks (each in a session that torchrun made) and the reference."""
     family = [job.pid, *(process.pid for process in descendants(job.pid))]
     for pid in family if job.poll() is None else ():
         with contextlib.suppress(ProcessLookupError):

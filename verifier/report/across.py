@@ -1,7 +1,7 @@
-"""Several reports side by side: which checks changed their verdict, what else is different, how long each took.
+"""Several reports side by side: which checks changed their verdict, what else differs, how long each took.
 
 Special here: a pure function of reports, in the order given. A check that a report does not have is None there, which
-is not the same as unknown; of the environment and the request only what differs is shown.
+is not the same as unknown. Of the environment and the request only what differs is shown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from verifier.report.model import CheckResult, Report
 from verifier.verdict import Verdict
 
 ABSENT = "-"
-Outcome = Literal["pass", "fail", "unknown", "not claimed"]  # a check's; the last is a verdict on nothing
+Outcome = Literal["pass", "fail", "unknown", "not claimed"]  # of a check; the last means that nothing was judged
 
 
 class _Model(BaseModel):
@@ -60,7 +60,7 @@ class Comparison(_Model):
 
 
 def compare(reports: Sequence[Report], names: Sequence[str]) -> Comparison:
-    """``reports``, called ``names``, side by side.
+    """Compare ``reports``, called ``names``, side by side.
 
     Raises:
         ValueError: fewer than two reports, or not as many names.
@@ -111,7 +111,7 @@ def _differences(part: str, reports: Sequence[Report]) -> list[FieldAcross]:
 
 
 def _timings(reports: Sequence[Report]) -> list[SecondsAcross]:
-    """The whole, and every scenario that at least two reports have."""
+    """The total time, and the time of every scenario that at least two reports have."""
     rows = {"total": [_seconds(report.timings.get("total_s")) for report in reports]}
     scenarios = {scenario.name: None for report in reports for scenario in report.scenarios}
     for name in scenarios:
@@ -126,7 +126,7 @@ def _seconds(value: Any) -> float | None:
 
 
 def as_table(comparison: Comparison) -> Table:
-    """What changed, and how long it took, for a terminal."""
+    """A table for a terminal of what changed and how long it took."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("")
     for name in comparison.names:

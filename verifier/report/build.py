@@ -1,4 +1,4 @@
-"""From judged recordings to a report: the facts around the verdicts, gathered. Pure but for reading versions."""
+"""Builds a report from judged recordings: verdicts and the facts around them. Pure, but reads installed versions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from verifier.scenario import Scenario
 from verifier.verdict import CheckResult, Failure, combine
 
 MAX_TIMELINE = 400
-MOST_NAMED = 6  # scenarios that were not run
+MOST_NAMED = 6  # of the scenarios that were not run
 
 
 def build_report(
@@ -69,8 +69,8 @@ def build_report(
 
 
 def tells_most(failure: Failure) -> tuple[float, float]:
-    """What to lead with: a cause before a consequence, a consequence before what nothing explains, and what is wrong
-    before what is merely reduced too much.
+    """A sort key for the failure to report first: a cause before a consequence, a consequence before an unexplained
+    failure, and all of these before what is merely reduced too much.
     """
     if failure.cause is None:
         return -len(CONSEQUENCES) - 1, failure.confidence
@@ -90,7 +90,7 @@ def summarise(report: Report) -> str:
         return told if updates is None else f"{told} Updates (LS202) were not judged: {updates.why}"
     if report.verdict == "fail":
         failed = [check for check in report.checks if check.verdict == "fail"]
-        # Divergence is what a wrong gradient leads to: told first only where nothing explains it.
+        # A wrong gradient leads to divergence, so divergence comes first only if nothing explains it.
         found = [f for check in failed for f in check.failures]
         first = max(found, key=tells_most)
         codes = ", ".join(check.code for check in failed)
@@ -109,7 +109,7 @@ def summarise(report: Report) -> str:
 
 
 def _tried(report: Report) -> str:
-    """In how many scenarios: those that were refused or left out say nothing."""
+    """In how many scenarios it was tried: those refused or left out say nothing."""
     total = len(report.scenarios)
     tried = sum(scenario.refused is None and scenario.not_claimed is None for scenario in report.scenarios)
     if tried < total:
@@ -120,7 +120,7 @@ def _tried(report: Report) -> str:
 
 
 def _why_untrained(report: Report) -> str:
-    """For the one sentence, where no scenario came to its end: what is wrong is more than what was found."""
+    """For the summary, if no scenario finished: the first problem, because failures alone do not explain that."""
     return f" No scenario came to its end: {report.problems[0].splitlines()[0]}." if report.problems else ""
 
 
@@ -142,7 +142,7 @@ def _scenario_result(recording: Recording) -> ScenarioResult:
         not_claimed=recording.not_claimed,
         seconds=recording.launch.get("seconds", 0.0),
         ranks=outcomes,
-        losses=[*takewhile(isfinite, (first.losses[step] for step in sorted(first.losses)))],  # JSON has no others
+        losses=[*takewhile(isfinite, (first.losses[step] for step in sorted(first.losses)))],  # JSON has no inf, NaN
         evaluation=first.notes.get("evaluation", {}),
         timeline=_timeline(recording),
     )
@@ -174,7 +174,7 @@ def _rank_outcome(recording: Recording, rank: int, member: dict[str, Any]) -> Ra
 
 
 def their_stack(stack: str | None) -> str | None:
-    """A stack as faulthandler writes it, without the verifier's frames and the list of extension modules."""
+    """A stack from faulthandler without the verifier's frames and the list of extension modules."""
     if not stack:
         return None
     root = Path(__file__).parent.parent.parent
@@ -184,12 +184,12 @@ def their_stack(stack: str | None) -> str | None:
 
 
 def _problems(recordings: Sequence[Recording], results: Sequence[ScenarioResult]) -> list[str]:
-    """Why a verdict may be missing: which rank of which scenario did not come to its end, and how."""
+    """Why a verdict may be missing: which rank of which scenario did not finish, and how it ended."""
     problems = []
     for recording, result in zip(recordings, results, strict=True):
         if result.refused is not None:
             continue
-        # A rank that died or hung is the story; what the others then ran into is a consequence.
+        # A rank that died or hung is the cause; the errors of the others follow from it.
         told = [rank for rank in result.ranks if rank.status in ("died", "hung")]
         raised = [rank for rank in result.ranks if rank.status == "raised"]
         own = [r for r in raised if (recording.ranks[r.rank].outcome or {}).get("error", "own") != "transport"]
@@ -203,7 +203,7 @@ def _problems(recordings: Sequence[Recording], results: Sequence[ScenarioResult]
 
 
 def with_advice(said: str, backend: str) -> str:
-    """``said``, and what to do where NCCL was handed a tensor of the CPU, as flags and counters often are."""
+    """``said``, with advice if NCCL was given a CPU tensor, as flags and counters often are."""
     if "No backend type associated with device type cpu" not in said or backend != "nccl":
         return said
     return (
@@ -231,14 +231,14 @@ def _timeline(recording: Recording) -> list[dict[str, Any]]:
 
 
 def _communication(recordings: Sequence[Recording]) -> dict[str, Any]:
-    """Calls and bytes that rank 0 issued in training steps, wrapping left out, over all scenarios."""
+    """Calls and bytes that rank 0 issued in training steps (not in wrapping), over all scenarios."""
     issued = [c for r in recordings for c in r.ranks[0].collectives if c.step >= 0]
     calls: Counter[str] = Counter(c.op.strip("_") for c in issued)
     return {"rank": 0, "calls": len(issued), "bytes": sum(c.num_bytes for c in issued), "by_op": dict(calls)}
 
 
 def _observer(recordings: Sequence[Recording]) -> dict[str, Any]:
-    """What the observer took of the ranks' time: of each scenario the rank where it took most."""
+    """The observer's share of the ranks' time: in each scenario, of the rank where it took most."""
     calls, spent_s, ranks_s = 0, 0.0, 0.0
     for recording in recordings:
         seen = [rank for rank in recording.ranks if "observer" in rank.notes and rank.outcome is not None]
@@ -251,7 +251,7 @@ def _observer(recordings: Sequence[Recording]) -> dict[str, Any]:
 
 
 def _environment(recordings: Sequence[Recording]) -> dict[str, Any]:
-    """What it ran on; where ranks had another torch than this process, or it has none, the launcher says which."""
+    """The environment of the run. The launcher reports torch's version if ranks have another than this process."""
     told: dict[str, Any] = next((r.launch["environment"] for r in recordings if "environment" in r.launch), {})
     return {
         "lockstep": ddp_core.__version__,
@@ -266,7 +266,7 @@ def _environment(recordings: Sequence[Recording]) -> dict[str, Any]:
 
 
 def _device(recordings: Sequence[Recording]) -> str:
-    """ "cpu"; or which GPU, and on how many of them the ranks were."""
+    """ "cpu", or the name of the GPUs and how many the ranks shared."""
     if not recordings or recordings[0].scenario.device == "cpu":
         return "cpu"
     told = {rank.rank: rank.notes["gpu"] for recording in recordings for rank in recording.ranks if "gpu" in rank.notes}
@@ -277,7 +277,7 @@ def _device(recordings: Sequence[Recording]) -> str:
 
 
 def repeat_command(request: Request) -> str:
-    """The command that asks for the same thing again."""
+    """The command that repeats the verification."""
     words = ["lockstep", "verify", describe(request.strategy), "--world-size", str(request.world_size)]
     words += ["--profile", request.profile, "--seed", str(request.seed)]
     words += ["--device", request.device] if request.device != "auto" else []

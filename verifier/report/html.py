@@ -31,7 +31,7 @@ def render(report: Report) -> str:
 
 
 def timeline_plot(scenario: ScenarioResult) -> dict[str, Any] | None:
-    """Bars of the last step's collectives, one row per rank: where to draw each, in pixels."""
+    """Bars of the last step's collectives, one row per rank, with their places in pixels."""
     if not scenario.timeline:
         return None
     end = max(max(entry["end_ms"] for entry in scenario.timeline), 1e-3)

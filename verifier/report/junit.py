@@ -47,5 +47,5 @@ def _case(report: Report, check: CheckResult) -> ElementTree.Element:
 
 
 def _clean(text: str) -> str:
-    """Without the control characters that XML cannot carry."""
+    """``text`` with "?" for the control characters that XML cannot carry."""
     return _NOT_XML.sub("?", text)

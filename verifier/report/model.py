@@ -54,7 +54,7 @@ class ScenarioResult(_Model):
 
     @property
     def how_refused(self) -> str:
-        """What nobody says on purpose is called a crash; either way the strategy does not claim the situation."""
+        """How it refused: an error not raised on purpose is a crash. Either way the situation is not claimed."""
         return "crashed, where it claims nothing" if (self.refused or "").startswith(CRASHES) else "refused, as it may"
 
 
@@ -81,7 +81,7 @@ class Report(_Model):
     repeat: Repeat | None = None
 
     def left_out(self) -> list[tuple[str, str]]:
-        """(names of scenarios, why the strategy was not put through them or not to their end), each reason once."""
+        """(names of scenarios, why the strategy was not tried in them or not to their end), each reason once."""
         names: dict[str, list[str]] = {}
         claims: dict[str, list[str]] = {}
         for scenario in self.scenarios:

@@ -21,14 +21,14 @@ WIDTH = 110
 
 
 def render(report: Report) -> str:
-    """Plain text, no colours, at most WIDTH columns."""
+    """The report as plain text, no colours, at most WIDTH columns."""
     out = io.StringIO()
     Console(file=out, width=WIDTH, no_color=True, highlight=False, legacy_windows=False).print(renderable(report))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
 def renderable(report: Report) -> RenderableType:
-    """The same for a terminal with colours."""
+    """The report for a terminal with colours."""
     parts: list[RenderableType] = [_headline(report), "", _table(report.checks)]
     for check in report.checks:
         if check.verdict == "fail":
@@ -91,7 +91,7 @@ def _failed_check(check: CheckResult) -> list[RenderableType]:
 
 
 def _unknown(report: Report) -> list[RenderableType]:
-    """Why checks say nothing, where that is all there is to say: each reason once, with the scenarios of the first."""
+    """Why checks are unknown, unless failures or problems say more: each reason once, as its first check has it."""
     if report.problems or report.verdict == "fail":
         return []
     by_reason: dict[str, list[CheckResult]] = {}
@@ -132,7 +132,7 @@ def _own_rule(report: Report) -> list[RenderableType]:
 
 
 def _left_out(report: Report) -> list[RenderableType]:
-    """A pass says nothing of a situation that was not tried: which, and why."""
+    """The situations that were not tried, and why: a pass says nothing about them."""
     return [Text(f"\n{names}: left out: {reason}") for names, reason in report.left_out()]
 
 
@@ -146,7 +146,7 @@ def _refused(report: Report) -> list[RenderableType]:
 
 
 def _folded(told: Iterable[tuple[str, str]], *, but_for: str | None = None) -> Iterator[tuple[str, str]]:
-    """(message, names of the scenarios that say it), each message once: the first of those alike ``but_for`` that."""
+    """(message, names of its scenarios), each message once; messages that differ only in ``but_for`` count as one."""
     by_message: dict[str, tuple[str, list[str]]] = {}
     for name, message in told:
         alike = message if but_for is None else re.sub(but_for, "", message)
@@ -155,7 +155,7 @@ def _folded(told: Iterable[tuple[str, str]], *, but_for: str | None = None) -> I
 
 
 def _incomplete(report: Report) -> list[RenderableType]:
-    """What became of ranks that did not come to their end: in full for the first scenario, a line for the others."""
+    """How unfinished ranks ended: in full for the first scenario, a line for the others."""
     incomplete = [scenario for scenario in report.scenarios if not scenario.complete and scenario.refused is None]
     if not incomplete:
         return []
@@ -185,7 +185,7 @@ def _figures(scenario: ScenarioResult) -> list[RenderableType]:
 
 
 def _observer(report: Report) -> list[RenderableType]:
-    """What watching cost: of each scenario the rank where it took most, added up."""
+    """The time that the observer took: of each scenario's rank where it took most, added up."""
     calls, spent_s, ranks_s = (report.timings.get(key) or 0 for key in ("observed_calls", "observer_s", "ranks_s"))
     if not calls or not ranks_s:
         return []

@@ -1,18 +1,18 @@
 """Branches: independent layers of equal size, visited in an order that differs from rank to rank.
 
-Legal, and common: a branch taken by the data, an expert, a task head. What is computed is the same; the order in
-which gradients become ready is not, because autograd visits the last used first. Every wrapper that lets arrival
-order decide what travels together adds up different parameters here.
+Legal, and common: a branch chosen by the data, an expert, a task head. The result is the same; the order in which
+gradients become ready is not, because autograd visits first what was used last. A wrapper that fills buckets in
+arrival order adds up different parameters here.
 
-Odd ranks go the other way round, because a rotation alone leaves the first half of the branches first on both of two
+Odd ranks use the reverse order, because a rotation alone leaves the first half of the branches first on both of two
 ranks: buckets of half the model each would then be ready in the same order everywhere.
 
-Who disclaims ``branch_order`` finds one order on all ranks, in what does not ask just for that.
+If a strategy disclaims ``branch_order``, all ranks use one order, except where a situation is about just that.
 
-Mostly used with tagged gradients: the numbers of the forward pass do not matter then. Scenarios choose how many
-branches there are and how wide they are: mistakes at the edges of a bucket of 25 MB, or with the hundredth parameter,
-need models of that size. Their weights go up by equal steps, as tags do, and so do the weights after a step by a power
-of two: what is recorded of 42 MB is then some kilobytes (``ramps``).
+Mostly used with tagged gradients, for which the numbers of the forward pass do not matter. Scenarios choose the number
+of branches and their width: mistakes at the edges of a bucket of 25 MB, or with the hundredth parameter, need models of
+that size. Their weights rise by equal steps, as tags do, and still do so after a step by a power of two, so that 42 MB
+are recorded in some kilobytes (``ramps``).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Branches(Workload):
         order = order[::-1] if backwards else order
         if self.width <= 6 and not self.scenario.depth:
             return BranchModel(order, self.width)
-        with torch.device("meta"):  # numbers drawn at random for 42 MB, to be overwritten, cost as much as a step
+        with torch.device("meta"):  # drawing 42 MB of numbers to overwrite costs as much as a step
             model = BranchModel(order, self.width, torch.float64)  # large codes need more bits
         return rising(model)
 
@@ -70,7 +70,7 @@ class Branches(Workload):
 
 
 def rising(model: nn.Module) -> nn.Module:
-    """New parameters, of which every element is a step above the one before; the seed says where they begin."""
+    """Give ``model`` new parameters, each element a step above the one before; the seed decides where they begin."""
     number = int(torch.randint(2**20, ()))
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):

@@ -1,12 +1,12 @@
 """Buffers: a model whose forward reads and writes statistics: BatchNorm, and a running mean of its own.
 
-One buffer is replaced in each forward rather than written to: whoever made a list of buffers has the old one. One is in
-no ``state_dict()``.
+One buffer is replaced in each forward instead of written to: a list of buffers made earlier then holds the old tensor.
+One buffer is in no ``state_dict()``.
 
 What each forward *finds* is reported before it is changed: torch's DDP sends rank 0's buffers at the start of a
 forward, so every replica normalises alike, and a checkpoint does not depend on which rank wrote it. What it *leaves* is
-reported as well: the next forward has to find something between what the ranks have left. In evaluation mode nothing
-changes, nor where the norm alone is in it.
+reported as well: the next forward must find a value between those that the ranks left. Nothing changes in evaluation
+mode, nor if only the norm is in evaluation mode.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class BufferModel(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.inlet = nn.Linear(6, 8)
-        self.norm = nn.BatchNorm1d(8, eps=1e-2, momentum=0.25)  # who puts another in its place has to hand them on
-        with torch.no_grad():  # as those of a model that was trained before: who puts it in anew has other ones
+        self.norm = nn.BatchNorm1d(8, eps=1e-2, momentum=0.25)  # a strategy that replaces the norm must keep both
+        with torch.no_grad():  # as in a model that was trained before: a norm made anew has others
             self.norm.running_mean = torch.randn(8) / 2
             self.norm.running_var = torch.rand(8) + 0.5
         self.outlet = nn.Linear(8, 3)
         self.register_buffer("lately", torch.zeros(6), persistent=False)
         self.register_buffer("mean", torch.zeros(6))
         self.register_buffer("largest", torch.zeros(6))
-        self.register_buffer("num_seen", torch.tensor(2**24 + 1))  # as tokens seen: more than float32 can count
+        self.register_buffer("num_seen", torch.tensor(2**24 + 1))  # like tokens seen: more than float32 can count
         self.register_buffer("num_positive", torch.zeros(6, dtype=torch.long))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -48,7 +48,7 @@ class BufferModel(nn.Module):
                 self.largest = torch.maximum(0.5 * self.largest, x.amax(0))  # another tensor, under the old name
                 self.lately.lerp_(x.square().mean(0), 0.5)
                 self.num_seen += 1
-                self.num_positive += (x > 0).sum(0)  # whole numbers that differ from rank to rank, as a codebook's use
+                self.num_positive += (x > 0).sum(0)  # integers that differ by rank, like a codebook's usage
         normal = self.norm(self.inlet(centred))
         for name, buffer in (*self.named_buffers(),):
             left(name, buffer)

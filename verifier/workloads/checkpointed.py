@@ -1,6 +1,6 @@
 """Checkpointed: the small Llama, its blocks under activation checkpointing (not re-entrant), in float64.
 
-Backward runs each block's forward again, and the hooks of its parameters fire from in there.
+Backward runs each block's forward again, and the hooks of its parameters fire inside that.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Exact arithmetic: an MLP of small integers, so that "equal" can mean bit for bit, in float32.
 
-Weights are multiples of 1/2 between -1 and 1, inputs whole numbers, the loss linear in the output and multiplied by
-the world size, so that sums are exact in any order and the mean over ranks is a whole multiple of the grid, also for
-3, 5 or 7 ranks. In float32 bits last for about one step; runs of several steps are in float64.
+Weights are multiples of 1/2 between -1 and 1, inputs are integers, and the loss is linear in the output and multiplied
+by the world size. So sums are exact in any order, and the mean over ranks is a whole multiple of the grid, also for 3,
+5 or 7 ranks. float32 has enough bits for about one step; runs of several steps are in float64.
 
-Same-shape siblings (``left``, ``right``) and an odd-sized layer are there because swaps between equals go unnoticed
-elsewhere. Whole numbers often meet a relu at exactly 0, where the roundings of a step before would decide whether a
-whole gradient passes: so what is next to 0 counts as 0. A buffer (``shift.by``) is read in forward and reported,
-because wrappers that think of parameters alone forget it; by a module of its own, whose hooks have then been called as
-well. Where the scenario says so, odd ranks register the siblings in another order, which is all that differs.
+Same-shape siblings (``left``, ``right``) and an odd-sized layer are there because swaps between equal shapes go
+unnoticed elsewhere. Integers often meet a relu at exactly 0, where rounding in a previous step would decide whether a
+whole gradient passes, so values next to 0 count as 0. A buffer (``shift.by``) is read in forward and reported, because
+wrappers that think of parameters alone forget it; a module of its own reads it, whose hooks have run by then. If the
+scenario says so, odd ranks register the siblings in another order, and nothing else differs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.nn.functional import threshold
 
 from verifier.workload import Workload, saw
 
-HAIR = 2.0**-20  # far more than roundings of float64 come to in some steps, and far less than what occurs
+HAIR = 2.0**-20  # far more than float64 rounding in a few steps, far less than any value that occurs
 
 
 class Shift(nn.Module):
@@ -33,7 +33,7 @@ class Shift(nn.Module):
 class ExactModel(nn.Module):
     left: nn.Linear
     right: nn.Linear
-    narrow: torch.dtype | None = None  # of ``left``, where that is another; weights may be elsewhere between forwards
+    narrow: torch.dtype | None = None  # ``left``'s dtype, if another; its weight may be away between forwards
 
     def __init__(self, *, right_first: bool = False) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class ExactModel(nn.Module):
             setattr(self, name, nn.Linear(8, 8))
         self.odd = nn.Linear(8, 7, bias=False)
         self.outlet = nn.Linear(7, 3, bias=False)  # 277 numbers in all, a prime: no world size divides them
-        for _, parameter in sorted(self.named_parameters()):  # by name: the same numbers in whatever order
+        for _, parameter in sorted(self.named_parameters()):  # by name: the same numbers in any registration order
             with torch.no_grad():
                 parameter.copy_(torch.randint(-2, 3, parameter.shape) / 2)
         self.shift = Shift()
@@ -63,13 +63,13 @@ class Exact(Workload):
         model = model.to(self.dtype)
         for name in self.scenario.dtypes:
             model.narrow = getattr(torch, name)
-            model.left.to(model.narrow)  # one of the largest: where an infinity is put
+            model.left.to(model.narrow)  # one of the largest, which gets the infinity
         return model
 
     @property
     def dtype(self) -> torch.dtype:
         scenario = self.scenario
-        few = scenario.num_steps == 1 or scenario.overflow or scenario.infinite_loss  # no number matters after that
+        few = scenario.num_steps == 1 or scenario.overflow or scenario.infinite_loss  # later numbers do not matter
         return torch.float32 if few else torch.float64
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
@@ -94,7 +94,7 @@ class Exact(Workload):
 
 
 def _turned_round(layer: nn.Module) -> nn.Linear:
-    """Another layer, whose weights are those of ``layer`` with the other sign: equal on all ranks if those are."""
+    """A new layer with the negated weights of ``layer``: equal on all ranks if those are."""
     weight = -layer.get_parameter("weight").detach()
     new = nn.Linear(weight.shape[1], weight.shape[0], bias=False, dtype=weight.dtype)
     new.weight = nn.Parameter(weight)

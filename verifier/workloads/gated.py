@@ -1,9 +1,9 @@
 """Gated: experts that run on every rank, and whose gate is shut for all samples of one: a gradient of zeros, not None.
 
-As where experts are weighed, a loss is masked, or a ReLU is dead. Every rank uses every parameter, so nobody has to
-claim anything; who skips what is all zeros has skipped it on one rank alone. Experts are of one size: what is added up
-then may be two of them. In the second step every gate of the last rank is shut: it has nothing but zeros to give, as
-where all of its targets are to be ignored. In exact arithmetic, in float32.
+This happens where experts are weighted, a loss is masked, or a ReLU is dead. Every rank uses every parameter, so a
+strategy needs no claim for it. A strategy that skips zero gradients skips them on one rank only; experts have one size,
+so it may then add up two different ones. In the second step every gate of the last rank is shut: all its gradients are
+zeros, as if all of its targets were ignored. In exact arithmetic, in float32.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import nn
 
 from verifier.workload import Workload
 
-ALL = -1  # gates are shut
+ALL = -1  # all gates are shut
 
 
 class GatedModel(nn.Module):

@@ -1,7 +1,7 @@
 """Images: a convolution and BatchNorm2d, whose statistics are over rows, height and width.
 
-The norm that most people synchronise. What a forward finds in the norm's
-statistics, and what it leaves there, is reported as in ``buffers``; unlike there, no training forward reads them.
+The norm that most people synchronise. What a forward finds in the norm's statistics, and what it leaves there, is
+reported as in ``buffers``; unlike there, no training forward reads them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Layers: a small MLP in the scenario's dtypes, a layer for each: of one dtype, of several, or complex.
 
-In narrow dtypes the expectation is the mean of the ranks' own gradients, and the bound that of rounding in each
+In narrow dtypes the expectation is the mean of the ranks' own gradients, and the bound is for rounding in each
 parameter's own dtype (``judge/comparison.py``); in float64 it is the single process.
 """
 
@@ -14,7 +14,7 @@ from torch import nn
 from verifier.lines import AUTOCAST
 from verifier.workload import Workload, column_major, saw
 
-LOUD = 2.0**14  # norms of some thousand: float16 holds those, and not their squares
+LOUD = 2.0**14  # norms of some thousand: float16 holds them, but not their squares
 
 
 class Layers(nn.Module):

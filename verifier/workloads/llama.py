@@ -1,11 +1,11 @@
 """A small Llama in float64: RMSNorm, rotary attention, SwiGLU, and a head tied to the embedding.
 
-Its last norm is a LayerNorm, for whoever treats layers by their type; and beside it lies a narrow way with layers of 7
-and 3: parts of those have padding on any number of ranks, and some ranks have nothing of them. They are numbered from 8
-to 11, as in a deep model: as text, 10 comes before 8.
+Its last norm is a LayerNorm, because some strategies treat layers by type. Before it, a narrow path runs in parallel
+with layers of 7 and 3: their shards need padding on any number of ranks, and some ranks have no part of them. They are
+numbered from 8 to 11, as in a deep model: as text, 10 comes before 8.
 
-In float64 an honest strategy agrees with the single process to about 1e-13 of the largest gradient, and a wrong one
-is off by 1e-6 or far more; nothing lives in between, so the bound needs no tuning.
+In float64 a correct strategy agrees with the single process to about 1e-13 of the largest gradient, and a wrong one
+is off by 1e-6 or far more; nothing lies in between, so the bound needs no tuning.
 Architecture: Touvron et al., "LLaMA", 2023 (https://arxiv.org/abs/2302.13971).
 """
 

@@ -1,7 +1,7 @@
 """Loud: gradients of some 40,000 with the same sign on every rank, in exact arithmetic.
 
-Their mean is a number that float16 can hold (65,504 is its largest), and their sum is not, on two ranks or more: who
-adds up in float16 first and divides afterwards has infinities. In wider dtypes nothing happens.
+float16 can hold their mean (its largest number is 65,504), but on two ranks or more not their sum: a strategy that adds
+up in float16 first and divides afterwards gets infinities. In wider dtypes nothing happens.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Oddities: parameters as they occur and are forgotten, in exact arithmetic.
 
-Tied (one tensor under two names), frozen, used twice in one forward, a scalar, a tensor of one odd element, one of
-three dimensions and one of five, a pair that gets one and the same gradient tensor from autograd, and many of equal
-shape.
-What is frozen is larger than all that is trained, as a backbone is: whoever reduces it, too, pays for it. Of the
-buffers one is a mask and one a single number. Where only the start is judged, one is a large count, and a frozen
-parameter is in bytes, as quantised weights are: an optimizer that is handed those raises, and that is another question.
+They are tied (one tensor under two names), frozen, used twice in one forward, a scalar, a tensor of a single element,
+one of three dimensions and one of five, a pair to which autograd gives the same gradient tensor, and many of equal
+shape. The frozen part is larger than all trained parameters, as a backbone is, so reducing it is expensive. One buffer
+is a mask and one a single number. Where only the start is judged, one buffer is a large count, and a frozen parameter
+is in bytes, like quantised weights; elsewhere it is not, because an optimizer that is given those raises, which is
+another question.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import nn
 
 from verifier.workload import Workload, saw
 
-FEATURES = 49  # so many that the tied weight is most of what is trained: reduced once more, it shows
+FEATURES = 49  # the tied weight is most of what is trained, so that reducing it twice shows
 
 
 class OddModel(nn.Module):
@@ -58,7 +58,7 @@ class OddModel(nn.Module):
             saw("levels", self.levels)
             hidden = hidden + self.levels
         hidden = self.twice(self.twice(hidden))
-        hidden = hidden + (self.twin_a + self.twin_b)  # autograd hands one tensor to both
+        hidden = hidden + (self.twin_a + self.twin_b)  # autograd gives one tensor to both
         hidden = torch.einsum("bi,eio->bo", hidden, self.experts) + self.kernel.flatten()
         return (hidden * self.scale + self.single) @ self.head.weight
 

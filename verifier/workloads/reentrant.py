@@ -1,8 +1,8 @@
 """Re-entrant: the small Llama under re-entrant activation checkpointing, in float64; its head as well.
 
-Backward runs a whole backward of its own inside for each block, and the very first hook fires in there: what is queued
-for the end of the backward then runs at the end of the innermost one. The embedding alone is outside.
-Where the scenario says ``tied`` it is the head's weight, too, whose gradient then arrives in two parts.
+Backward runs a nested backward for each block, and the very first hook fires inside one: a callback queued for the end
+of the backward then runs at the end of the innermost one. Only the embedding is outside. If the scenario says ``tied``,
+its weight is also the head's, and its gradient arrives in two parts.
 """
 
 from __future__ import annotations

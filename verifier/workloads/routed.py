@@ -1,18 +1,17 @@
 """Routed: samples choose which branch they take, so that a rank may not use a parameter that others use.
 
-Every rank's samples all take the branch of that rank's turn, so each branch is used by some ranks only, in each step by
-others, and the last by nobody before the last step but one (of two: the second): who makes a list of what is used in
-the first steps misses it.
-``never`` is used by nobody at all, as a head that this task does not train; nor are the first parameter and the last,
-a mask token and another head, on which wrappers hang what is done once a backward. ``gated`` runs everywhere and counts
-for some samples alone, as experts that are weighed do: on the other ranks its gradient is zeros, and not None. In exact
-arithmetic, in float64: the single process, which sees all samples, uses all branches that any rank does, and its
-gradient of ``never`` is None. One situation has a single step of it in float32; one has branches in float16 and
-bfloat16, where factors are rounded and nothing is exact, and a rank lacks one of the dtypes altogether; and in another
-the branches' weights are in column-major order.
+All samples of a rank take one branch, by turns, so each branch is used by some ranks only, in each step by others. No
+rank uses the last branch before the last step but one (of two steps: before the second), so a list of the parameters
+used in the first steps lacks it. No rank ever uses ``never``, like a head that this task does not train, nor the first
+parameter and the last, a mask token and another head, to which wrappers attach work that is done once a backward.
+``gated`` runs everywhere and counts for some samples only, as weighted experts do: on the other ranks its gradient is
+zeros, and not None. In exact arithmetic, in float64: the single process, which sees all samples, uses all branches that
+any rank does, and its gradient of ``never`` is None. One situation has a single step of it in float32. One has branches
+in float16 and bfloat16, where factors are rounded and nothing is exact, and a rank lacks one of the dtypes altogether.
+In another the branches' weights are in column-major order.
 
-With several micro-batches, what the last one uses the others do not, and the reverse: who looks in the backward that
-synchronises for what there is to synchronise misses it.
+With several micro-batches, the last one uses what the others do not, and the reverse, so a strategy that decides what
+to synchronise by the backward that synchronises misses some.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class RoutedModel(nn.Module):
 
 class Routed(Workload):
     @property
-    def exact(self) -> bool:  # type: ignore[override]  # float16 does not hold what a factor that is rounded comes to
+    def exact(self) -> bool:  # type: ignore[override]  # float16 does not hold the product with a rounded factor
         return not self._has_halves and not self.scenario.new_lr_after  # steps by small rates round
 
     @property
@@ -96,8 +95,8 @@ class Routed(Workload):
         return part // num_micro, part % num_micro
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        # Exact where every micro-batch's gradients are averaged with those before them, too. Not of halves: they hold
-        # fewer bits, and what is rounded there is rounded otherwise in a larger batch.
+        # Exact even if each micro-batch's gradients are averaged together with earlier ones. Not in half precision: it
+        # has fewer bits, and in a larger batch it rounds differently.
         size = self.scenario.world_size ** (1 if self._has_halves else self.scenario.num_micro_batches)
         return (output * target).sum() * size / len(target)
 

@@ -1,10 +1,10 @@
 """Saved: a model whose checkpoint has to hold more than what is trained, in float64.
 
-A frozen layer and two buffers, one of them of whole numbers, are drawn at random, and every forward computes with them:
-replicas that were built anew and were not given them compute something else. One weight is saved under two names, and
-one layer's name has the word in the middle that wrappers put in front. Weights and biases take turns, so that groups of
-each are in another order than the model. A third buffer moves: every forward in training leaves a row of weights there,
-for those in evaluation. It does not depend on the samples, nor on how many forwards there were.
+A frozen layer and two buffers, one of them of integers, are drawn at random, and every forward computes with them: a
+fresh replica that does not load them computes something else. One weight is saved under two names, and one layer's name
+has ``module``, the prefix that wrappers add, in the middle. Weights and biases alternate, so that parameter groups of
+each are in another order than the model. A third buffer changes: every training forward leaves a row of weights there,
+which forwards in evaluation read. It does not depend on the samples, nor on the number of forwards.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sparse: an embedding whose gradient is sparse, beside dense layers, in float64.
 
-Sentences are of several lengths: what fills them up has no gradient, so ranks have sparse ones of several sizes. In the
-second step the last rank's are empty: it has a gradient, and no row in it.
+Sentences have several lengths. Padding has no gradient, so the ranks' sparse gradients have several sizes. In the
+second step the last rank's sentences are all padding: it has a gradient without any row.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Sparse(Workload):
         return SparseModel().double()
 
     def optimizer(self) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
-        return torch.optim.SGD, {"lr": 0.125}  # without momentum: SGD's is not made for sparse gradients
+        return torch.optim.SGD, {"lr": 0.125}  # no momentum: SGD's is not made for sparse gradients
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step

@@ -1,8 +1,8 @@
 """Strided: parameters whose elements do not lie in row-major order, in exact arithmetic.
 
 A transposed weight (dense, in column-major order), a convolution in channels-last layout, and a transposed buffer.
-Transports move what lies in memory: a reduction over tensors that are laid out differently, or a buffer that was filled
-by ``view(-1)``, adds up elements that do not belong together.
+Transports move memory: a reduction over tensors with different layouts, or over a buffer filled by ``view(-1)``, adds
+up elements that do not belong together.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class StridedModel(nn.Module):
 
 class Strided(Workload):
     @property
-    def exact(self) -> bool:  # type: ignore[override]  # what clipping multiplies by is no whole number
+    def exact(self) -> bool:  # type: ignore[override]  # the factor of clipping is not an integer
         return self.scenario.clip_norm is None
 
     def model(self, rank: int | None) -> nn.Module:
-        return StridedModel().double()  # bits of float32 last for one step
+        return StridedModel().double()  # float32 has enough bits for one step only
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step

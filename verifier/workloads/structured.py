@@ -1,12 +1,12 @@
 """Structured: a model that returns a dict with a tuple in it, and may take an input by name, as language models do.
 
-Where it takes none by name the dict is an ``OrderedDict`` and the tuple a named one: kinds of the same, which who asks
-for the very type does not look into; or, where the scenario says so, a dataclass. What is given by name is a tensor,
-and a number.
+If it takes no input by name, the dict is an ``OrderedDict`` and the tuple a named tuple: subtypes, which code that
+compares exact types does not look into. If the scenario says so, the output is a dataclass. The inputs given by name
+are a tensor and a number.
 
-Some parameters are reached through the one part of the output only, some through the other. The first and the last
-tensor of the output are in no loss, though they have gradients to give, as hidden states do. A hook of the model's own
-halves its input, which is passed by where ``model.forward`` is called and not the model. In float64.
+Some parameters are reached only through one part of the output, some only through the other. The first and the last
+tensor of the output are in no loss, though they require gradients, as hidden states do. A hook of the model halves its
+input; calling ``model.forward`` instead of the model bypasses it. In float64.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Structured(Workload):
 
     @property
     def kind(self) -> Callable[..., Any]:
-        """Of what the model returns."""
+        """The type that the model returns."""
         if self.scenario.dataclass_outputs:
             return Output
         return dict if self.scenario.named_inputs else OrderedDict
@@ -94,7 +94,7 @@ class Structured(Workload):
 
 
 def _named(output: Any) -> Mapping[str, Any]:
-    """The parts of ``output`` by name; of what is neither a dict nor our dataclass, none."""
+    """The parts of ``output`` by name; empty if it is neither a mapping nor an ``Output``."""
     if isinstance(output, Mapping):
         return output
     return vars(output) if isinstance(output, Output) else {}
