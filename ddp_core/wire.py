@@ -2,7 +2,7 @@
 
 An all-reduce of bfloat16 rounds after every addition: over W ranks the error grows with W. Here each rank rounds its
 gradients once, every rank adds up one W-th of the buffer in float32, in rank order, and the sums are rounded once more
-on their way back. So an element is off by at most (u + u + u*u) times the sum of the magnitudes, with u = 2**-8 the unit
+when sent back. So an element is off by at most (u + u + u*u) times the sum of the magnitudes, with u = 2**-8 the unit
 roundoff of bfloat16, for any W. Bytes per rank: 2 * (W-1)/W * n * 2, against 2 * (W-1)/W * n * 4 in float32.
 
 Special here: the rank that adds up a part uses the rounded sum itself, as all other ranks do. Otherwise it would keep

@@ -84,7 +84,7 @@ class Bucketed(InTurn):
         return plan_buckets(gradients, order=order, **caps)
 
     def _build(self, plans: list[BucketPlan]) -> None:
-        self.buckets = []  # before the new ones are made, so that old buffers are freed once no gradient is a view of them
+        self.buckets = []  # first, so that old buffers are freed as soon as no gradient is a view of them
         self.set_parcels([])
         self.buckets = [Bucket(plan, self.parameters) for plan in plans]
         self.set_parcels(self.buckets)

@@ -4,8 +4,8 @@ Each rank's optimizer updates the parameters that it owns and broadcasts them; s
 memory, for one broadcast of the parameters a step. After Rajbhandari et al., "ZeRO: Memory Optimizations Toward
 Training Trillion Parameter Models", SC 2020 (https://arxiv.org/abs/1910.02054), by ``ZeroRedundancyOptimizer``.
 
-Special here: the strategy is an *optimizer*. ``wrap`` leaves the gradients to torch's DDP, and ``wrap_optimizer`` returns
-the optimizer to use instead of the loop's own; a loop that does not call it trains with plain DDP.
+Special here: the strategy is an *optimizer*. ``wrap`` leaves the gradients to torch's DDP, and ``wrap_optimizer``
+returns the optimizer to use instead of the loop's own; a loop that does not call it trains with plain DDP.
 """
 
 from __future__ import annotations
