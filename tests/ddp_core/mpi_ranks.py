@@ -1,4 +1,4 @@
-"""Program for ``test_mpi.py``, under ``mpirun``: runs every check on every rank, and compares MPI, gloo and one process.
+"""Program for ``test_mpi.py``, under ``mpirun``: runs every check on every rank; compares MPI, gloo and one process.
 
 Usage: ``mpirun -n N python -m mpi4py -m tests.ddp_core.mpi_ranks FOLDER``. Rank 0 prints one JSON line: each check's
 name and the traceback of the first rank that failed it, or null. Numbers are small and whole, so that "equal" can mean

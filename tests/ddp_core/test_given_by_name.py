@@ -1,4 +1,4 @@
-"""The values that the loop passes to a method or function, by its arguments' names, and its calls beside ``backward``."""
+"""The values that the loop passes to a method or function, by argument name, and its calls beside ``backward``."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_evaluation_mode_synchronises_gradients_and_leaves_buffers(on_ranks):
 
 
 def test_rank_0s_order_is_taken_over_by_all(on_ranks):
-    """Parameters registered in one order, used in another, on rank 1 in a third: after a backward rank 0's is adopted."""
+    """Parameters registered in one order, used in another, and in a third on rank 1: all ranks adopt rank 0's order."""
     on_ranks("""
         class Net(nn.Module):
             def __init__(self):

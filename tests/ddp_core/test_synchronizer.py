@@ -181,8 +181,7 @@ def test_buckets_are_planned_alike_and_the_last_one_travels(on_ranks):
 
 
 def test_thirds_are_divided_not_multiplied(on_ranks):
-    """7 times the float32 nearest to 1/7 is not 1: a mean by multiplication would be off by one unit in the last place.
-    """
+    """7 times the float32 nearest to 1/7 is not 1: a mean by multiplication is off by one unit in the last place."""
     on_ranks(
         """
         net = nn.Linear(64, 1)

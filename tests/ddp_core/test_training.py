@@ -173,7 +173,7 @@ def test_uneven_counts_inside_and_across_groups(on_ranks):
 
 
 def test_clipping_comes_after_synchronisation(on_ranks):
-    """Every rank clips the mean gradient by its norm: bit for bit as one process, whether or not the bound is reached."""
+    """Every rank clips the mean gradient by its norm: bit for bit as one process, whether or not clipping is active."""
     on_ranks("""
         data = [(numbers(4, 4, seed=r), numbers(4, 2, seed=50 + r)) for r in range(world)]
         for limit in (0.25, 1e6, None):

@@ -1,7 +1,7 @@
 """DataParallel on real ranks: its refusals and messages, no_sync, unused parameters, buffers.
 
-The verifier's own fork server forks the ranks for a strategy file whose ``wrap`` makes the assertions: a rank that fails
-one raises, and the report shows its traceback.
+The verifier's own fork server forks the ranks for a strategy file whose ``wrap`` makes the assertions: a rank that
+fails one raises, and the report shows its traceback.
 """
 
 from __future__ import annotations
