@@ -70,7 +70,7 @@ class Comm:
         return work
 
     def broadcast(self, tensor: torch.Tensor, src: int = 0) -> None:
-        """Replace ``tensor`` on every rank by that of group rank ``src``. Blocks."""
+        """Replace ``tensor`` on every rank by group rank ``src``'s. Blocks."""
         wire = _wire(tensor)
         self._count(wire)
         dist.broadcast(wire, group=self.group, group_src=src)

@@ -49,7 +49,7 @@ class Communicator(ABC):
         self.num_bytes += tensor.numel() * tensor.element_size()
 
     def bcast(self, tensor: torch.Tensor, root: int = 0) -> None:
-        """Replace ``tensor`` (same shape and dtype everywhere) on every rank by that of rank ``root``. Blocks."""
+        """Replace ``tensor`` (same shape and dtype everywhere) on every rank by rank ``root``'s. Blocks."""
         wire = _in_index_order(tensor)
         self._bcast(wire, root)
         _put_back(wire, tensor)

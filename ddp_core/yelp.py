@@ -132,7 +132,7 @@ def next_token_loss(forward: Callable[..., Any], batch: Batch) -> torch.Tensor:
 
 
 def num_tokens(batch: Batch) -> int:
-    """How many tokens ``next_token_loss`` is the mean over."""
+    """The number of tokens over which ``next_token_loss`` is the mean."""
     return int((batch["labels"][:, 1:] != IGNORED).sum())
 
 

@@ -36,7 +36,7 @@ class FieldProblem(BaseModel):
 
 
 class ProblemBody(BaseModel):
-    """What went wrong: the value, the rule, the remedy."""
+    """The body of an error: the value, the rule, the remedy."""
 
     type: str = Field(description="a stable name of this kind of problem", examples=["urn:lockstep:no-such-run"])
     title: str

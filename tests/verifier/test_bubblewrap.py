@@ -94,7 +94,7 @@ def test_a_recording_of_ten_gigabytes_is_not_taken(launcher, tmp_path):
 @pytest.mark.parametrize("name", ["ends_everything", "stops_its_server"])
 def test_the_first_process_cannot_be_ended_from_inside(launcher, tmp_path, name):
     ended = Ended(launcher, name, tmp_path / "first", timeout_s=12)
-    assert all(ended.members[f"rank {rank}"]["exit_code"] is not None for rank in (0, 1))  # by its report
+    assert all(ended.members[f"rank {rank}"]["exit_code"] is not None for rank in (0, 1))  # it reported both
     assert ended.reference_is_whole()
     assert Ended(launcher, "log_bomb", tmp_path / "second").outcome(1)["status"] == "completed"
 
