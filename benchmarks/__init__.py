@@ -1,1 +1,1 @@
-"""Benchmarks: commands that measure, each writing a page of docs/. None is a test."""
+"""Benchmarks: commands that measure; some write a page of docs/. None is a test."""

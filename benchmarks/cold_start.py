@@ -1,8 +1,8 @@
-"""How long a person waits: ``lockstep verify`` cold, against ``torchrun`` on a script that does one all-reduce.
+"""Time of a cold ``lockstep verify``, relative to ``torchrun`` on a script that does one all-reduce.
 
-Special here: a speed is a ratio. The two commands alternate in one run, so both meet the same noise; the median of the
-pairwise ratios is what counts, with its spread beside it. What we hold ourselves to: *quick* on 2 ranks at most 1,
-*standard* on 4 ranks at most 6, *thorough* on 4 at most 60.
+Special here: a speed is a ratio. The two commands alternate in one run, so both meet the same noise; the result is the
+median of the pairwise ratios, with its spread. Our targets: *quick* on 2 ranks at most 1, *standard* on 4 ranks at
+most 6, *thorough* on 4 at most 60.
 
     python benchmarks/cold_start.py [PAIRS] [--profile quick] [--world-size 2]
 """

@@ -1,6 +1,6 @@
-"""Calls and bytes of each strategy, counted, against the published figures: docs/communication.md.
+"""Counts calls and bytes of each strategy, and compares them with the published figures: docs/communication.md.
 
-Special here: nothing is timed, so the figures are the same on every machine, and a test holds the page to them.
+Special here: nothing is timed, so the figures are the same on every machine, and a test checks the page against them.
 
     python benchmarks/communication.py [--write docs/communication.md]
 """
@@ -26,7 +26,7 @@ STEPS = 235  # an epoch of MNIST's 60,000 images on 4 ranks in batches of 64
 
 
 def count() -> list[tuple[str, str, int, int, int, int]]:
-    """(workload, strategy, tensors, calls a step, bytes a step, calls of 4 micro-batches), counted on this rank."""
+    """(workload, strategy, tensors, calls per step, bytes per step, calls of 4 micro-batches), counted on this rank."""
     rows = []
     for workload, (make, data) in WORKLOADS.items():
         for name, wrap in STRATEGIES.items():
@@ -40,7 +40,7 @@ def count() -> list[tuple[str, str, int, int, int, int]]:
 
 
 def step(model: Any, inputs: torch.Tensor, num_micro_batches: int) -> tuple[int, int]:
-    """One step; (calls, bytes)."""
+    """Run one step; return (calls, bytes)."""
     model.zero_grad()
     calls, num_bytes = model.comm.num_calls, model.comm.num_bytes
     with model.no_sync():
@@ -51,14 +51,14 @@ def step(model: Any, inputs: torch.Tensor, num_micro_batches: int) -> tuple[int,
 
 
 def published() -> list[tuple[str, int, int, float]]:
-    """The document's CNN over 235 steps: (buckets or not, calls, bytes, bytes a call)."""
+    """The published CNN over 235 steps: (buckets or not, calls, bytes, bytes per call)."""
     rows = []
     for use_bucketing in (False, True):
         model = mnist_cnn()
         sync = synchronizer.wrap(model, use_bucketing=use_bucketing)
         sync.comm.reset_counts()
         model(torch.ones(1, 1, 28, 28)).sum().backward()
-        for _ in range(STEPS):  # what is computed in between changes no count
+        for _ in range(STEPS):  # no forward or backward: it would change no count
             sync.sync_gradients(model)
         name = "with buckets" if use_bucketing else "without"
         rows.append((name, sync.comm.num_calls, sync.comm.num_bytes, sync.comm.num_bytes / sync.comm.num_calls))

@@ -1,8 +1,8 @@
-"""What a verification costs against the size of the model and the number of ranks: docs/cost.md and its plot.
+"""Measures a verification's time against the model's size and the number of ranks: docs/cost.md and its plot.
 
-Special here: it runs one scenario (``float32``: three layers, three steps, ``bucketed``) with the model's width or the
-world size changed and nothing else, all sizes in turn, several times, and takes medians. Where ranks outnumber cores
-they wait for one another: the time of a scenario is then the sum of its ranks'.
+Special here: it runs one scenario (``float32``: three layers, three steps, ``bucketed``) and changes only the model's
+width or the world size. It runs all sizes in turn, several times, and takes medians. Where ranks outnumber cores they
+wait for one another: the time of a scenario is then the sum of its ranks' times.
 
     python benchmarks/cost.py [--rounds 5] [--write docs/cost.md]     the plot needs matplotlib: lockstep-ddp[bench]
 """
@@ -44,7 +44,7 @@ def num_parameters(width: int) -> int:
 
 
 def measure(launcher: Launcher, what: Scenario) -> tuple[float, float]:
-    """Seconds to make the recording, and to judge it."""
+    """Seconds to make the recording, and seconds to judge it."""
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
         what.save(Path(folder))
         begun = time.perf_counter()
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def exponent(rows: list[tuple[float, ...]]) -> float:
-    """The slope in a double logarithmic plot, of the second half, where the fixed costs no longer hide it."""
+    """The slope in a double logarithmic plot, without the two smallest sizes, where fixed costs would hide it."""
     x, y = np.log([r[0] for r in rows[2:]]), np.log([r[1] + r[2] for r in rows[2:]])
     return float(np.polyfit(x, y, 1)[0])
 

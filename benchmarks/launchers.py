@@ -1,10 +1,10 @@
-"""How fast and how small ranks are: a warm verdict against ``torchrun``'s hello, 64 ranks, memory per rank, containers.
+"""Measures ranks' speed and size: a warm verdict against ``torchrun``, 64 ranks, memory per rank, containers.
 
-Special here: a warm verdict is from the request to the report, with a fork server that has run before. It alternates
-with ``torchrun`` on a script of one all-reduce. A contained verdict is from the request to the report, with containers
-made for it and removed; it alternates with a bare ``docker run`` of the same image that imports torch. Memory is the
-proportional set size (PSS) of the whole family of processes, sampled while ranks train; per extra rank it is the slope
-between 2 ranks and many.
+Special here: a warm verdict is timed from the request to the report, with a fork server that has run before. It
+alternates with ``torchrun`` on a script of one all-reduce. A contained verdict is timed from the request to the report,
+with containers made for it and removed; it alternates with a bare ``docker run`` of the same image that imports torch.
+Memory is the proportional set size (PSS) of the whole family of processes, sampled while ranks train; per extra rank
+it is the slope between 2 ranks and many.
 
     python benchmarks/launchers.py [--pairs 7] [--ranks 64] [--memory-ranks 32]
     python benchmarks/launchers.py --contained [--pairs 7]      needs an engine, and: docker compose build rank

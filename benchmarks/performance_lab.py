@@ -1,6 +1,6 @@
-"""The performance lab against its own claims: docs/performance-lab.md.
+"""Checks the performance lab's claims by measurement: docs/performance-lab.md.
 
-Special here: every figure of the page is of one run of this command, and a bound that is not met is told as not met.
+Special here: every figure of the page is from one run of this command, and a bound that is not met is reported as such.
 Measuring and writing are two steps: results are kept in a folder, so that the page can be written again from them.
 
     python benchmarks/performance_lab.py measure FOLDER [--workload mlp]... [--world-size 2]... [--rounds 8]
@@ -25,7 +25,7 @@ from verifier.lab.calibration import Calibration, quartiles_of
 WORKLOADS = ("mlp", "cnn", "llama")
 CAPS_MB = {"mlp": (0.25, 4.0, 5.0, 25.0), "cnn": (0.001, 0.01, 0.1, 25.0), "llama": (1.0, 4.0, 25.0, 100.0)}
 SAME_BUCKETS = {"mlp": 1.0, "cnn": 0.02, "llama": 4.0}
-TOLD = "torch_ddp[bucket_cap_mb=25]"  # its default cap; but told one, it leaves out its first bucket of 1 MB
+TOLD = "torch_ddp[bucket_cap_mb=25]"  # its default cap; but with an explicit cap it has no first bucket of 1 MB
 TIMEOUT_S = 1200.0
 
 
@@ -51,7 +51,7 @@ def measure(folder: Path, workloads: list[str], world_sizes: list[int], rounds: 
 
 
 def sections(folder: Path) -> tuple[list[str], list[str]]:
-    """The tables, and a verdict a line on each claim."""
+    """The tables, and one line with a verdict for each claim."""
     tables, errors, tuned, overheads, orders = [], [], [], [], []
     for path in sorted(folder.glob("calibration-*.json")):
         key = path.stem.removeprefix("calibration-")
@@ -84,8 +84,8 @@ def sections(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def choice(found: Calibration, steps: dict[float, list[float]]) -> tuple[float, float, float]:
-    """How far the size that ``tune`` would choose of these is from the one with the shortest *measured* step."""
-    layouts: dict[tuple[int, ...], list[float]] = {}  # sizes that give the same buckets are one configuration
+    """How much slower the size that ``tune`` would choose is than the one with the shortest *measured* step."""
+    layouts: dict[tuple[int, ...], list[float]] = {}  # sizes with the same buckets count as one configuration
     for cap, seconds in steps.items():
         layouts.setdefault(found.layout(cap), []).extend(seconds)
     chosen = layouts[found.layout(tuning.choose(found, list(steps)))]
@@ -97,7 +97,7 @@ def choice(found: Calibration, steps: dict[float, list[float]]) -> tuple[float, 
 
 def ordering(key: str, results: dict[str, Any]) -> list[str]:
     rows = results["strategies"]
-    halves = rows["naive*2"]["calls"] == rows["naive"]["calls"] > 0  # of a step, which has twice the samples
+    halves = rows["naive*2"]["calls"] == rows["naive"]["calls"] > 0  # calls per step, which has twice the samples
     overlap = {label: row["overlap_percent"] for label, row in rows.items()}
     mine, theirs = (next(k for k in rows if k.startswith(f"{name}[")) for name in ("bucketed", "torch_ddp"))
     return [
@@ -114,7 +114,7 @@ def ordering(key: str, results: dict[str, Any]) -> list[str]:
 
 
 def compared(what: str, mine: dict[str, Any], theirs: dict[str, Any]) -> str:
-    """Step by step of one run; less, with 0 inside the quartiles, is "not told apart"."""
+    """A row that compares overlap step by step; a lower median with 0 inside the quartiles is "not told apart"."""
     differences = [a - b for a, b in zip(mine["overlap_percents"], theirs["overlap_percents"], strict=True)]
     low, high = quartiles_of(differences)
     seen = (f"{mine['overlap_percent']:.1f} % against {theirs['overlap_percent']:.1f} %; step by step "

@@ -1,6 +1,6 @@
 """Ranks for benchmarks: plain spawned processes on gloo, one thread each. No observer, no fork server.
 
-Special here: a benchmark measures the strategies and nothing of ours around them.
+Special here: a benchmark measures only the strategies, without the verifier.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch.multiprocessing as mp
 
 
 def on_ranks(world_size: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call ``function(*arguments)`` on ``world_size`` ranks; return what it returned on rank 0."""
+    """Call ``function(*arguments)`` on ``world_size`` ranks; return rank 0's result."""
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(_rank, (world_size, folder, function, arguments), nprocs=world_size)

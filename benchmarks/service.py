@@ -1,11 +1,11 @@
-"""The service under load, on loopback: clients that submit and watch, while a worker executes real verifications.
+"""Measures the service under load, on loopback: clients submit and watch while a worker executes real verifications.
 
     python -m benchmarks.service [--clients 50] [--seconds 120] [--database-url postgresql://...]
 
-Special here: API, worker and clients are processes of their own on one machine, so they fight for its cores, and the
-ranks that the worker runs fight with them. Each client submits a run, follows its events for some seconds, cancels it,
-and begins again. What is measured: how long ``POST /runs`` takes, from the client; how long a run waits that need not
-wait; how long a list of 1,000 queued runs takes; what a worker with nothing to do costs.
+Special here: API, worker, the worker's ranks and the clients are processes of their own on one machine, so they compete
+for its cores. Each client submits a run, follows its events for some seconds, cancels it, and begins again. It
+measures: how long ``POST /runs`` takes for the client; how long a run waits when the queue is empty; how long a list of
+1,000 queued runs takes; how much processor time an idle worker uses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FINAL = ("finished", "cancelled", "errored")
 
 @contextmanager
 def process(data: Path, *words: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """``python -m service.serve`` with ``words``; ended at the end."""
+    """Run ``python -m service.serve`` with ``words`` during the block."""
     log = data / f"log.{time.monotonic_ns()}"
     settings = {"LOCKSTEP_DATA_DIR": str(data), **environment}
     with log.open("wb") as output:
@@ -62,7 +62,7 @@ def address(log: Path) -> str:
 
 
 async def client(url: str, end: float, draw: random.Random, posts_s: list[float], seen: Counter[str]) -> None:
-    # No TLS here, and loading certificates fifty times would be what is measured.
+    # There is no TLS here, and loading certificates fifty times would distort the measurement.
     async with httpx.AsyncClient(base_url=url, timeout=30, verify=False) as http:
         await asyncio.sleep(draw.uniform(0, 5))
         while time.monotonic() < end:
@@ -100,7 +100,7 @@ async def load(url: str, num_clients: int, seconds: float) -> tuple[list[float],
 
 
 def start_latency_s(http: httpx.Client) -> float:
-    """From the answer to a submission until the run is running, as its events say."""
+    """Seconds from the submission of a run until it starts, by the run's own times."""
     run = http.post("/runs", json=RUN).json()
     while (run := http.get(f"/runs/{run['id']}").json())["state"] not in FINAL:
         time.sleep(0.05)
@@ -114,7 +114,7 @@ def _seconds(text: str) -> float:
 
 
 def idle_share(worker: subprocess.Popen[bytes], seconds: float = 20.0) -> float:
-    """Processor time that the worker alone, with what it keeps warm, takes of one core."""
+    """The share of one core that an idle worker uses, with the processes that it keeps warm."""
     family = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
 
     def used() -> float:

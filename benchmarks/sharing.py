@@ -1,7 +1,7 @@
-"""Does ``quick`` say the same with its scenarios in the same processes as with each in processes of its own?
+"""Checks that ``quick`` gives the same verdicts with shared processes as with processes of its own for each scenario.
 
-Special here: everybody of the kill matrix is asked both ways, and whoever gets another verdict, or fails other checks,
-is named. None may: sharing is there for speed alone.
+Special here: every subject of the kill matrix is verified both ways, and each with a different verdict, or different
+failed checks, is named. There must be none: processes are shared only for speed.
 
     python -m benchmarks.sharing [--only WORD]
 """
@@ -22,7 +22,7 @@ from verifier.scenario import Scenario
 
 
 class Apart:
-    """A launcher that cannot have scenarios together."""
+    """A launcher that cannot run several scenarios in the same processes."""
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
@@ -32,7 +32,7 @@ class Apart:
 
 
 def asked(subject: Subject, launcher: Any) -> tuple[str, list[str]]:
-    """The verdict on 2 ranks, and the checks that fail."""
+    """The verdict on 2 ranks, and the codes of the checks that fail."""
     request = Request(strategy=subject.strategy, fault=subject.fault, world_size=2, profile="quick", trust=True)
     with tempfile.TemporaryDirectory() as folder:
         report = engine.run(request, Path(folder), launcher=launcher)

@@ -1,10 +1,10 @@
-"""Step time of our strategies against every configuration of torch's DDP: docs/step-time.md.
+"""Measures step times of our strategies against every configuration of torch's DDP: docs/step-time.md.
 
-Special here: a speed is a ratio. All configurations live in the same processes and take turns, in an order drawn anew
-for each round, so all meet the same noise; each round gives one ratio to the best of torch's configurations (the one
-with the lowest median), and the median of the ratios counts, with its quartiles beside it. CPU time per rank, the
-transport's threads included, is steadier than wall time where ranks outnumber cores. ``by hand`` is the floor: what is
-left when nothing is general, no wrapper and no hook, one buffer and one call.
+Special here: a speed is a ratio. All configurations run in the same processes and take turns, in an order drawn anew
+for each round, so all meet the same noise. Each round gives one ratio to the best of torch's configurations (the one
+with the lowest median); the result is the median of the ratios, with its quartiles. CPU time per rank, the transport's
+threads included, is steadier than wall time where ranks outnumber cores. ``by hand`` is the lower bound: no wrapper and
+no hook, one buffer and one call, for this loop only.
 
     python benchmarks/step_time.py [--workload mlp]... [--world-size 2]... [--rounds 60] [--write docs/step-time.md]
 """
@@ -37,12 +37,12 @@ TORCH: dict[str, dict[str, bool]] = {
     "torch both": {"gradient_as_bucket_view": True, "static_graph": True},
 }
 OURS = {s.__name__.rpartition(".")[2]: s.wrap for s in (bucketed, async_hook, flat, hook, naive)}
-STEPS = {"mlp": 6, "cnn": 6, "llama": 2}  # a round's, of each configuration
+STEPS = {"mlp": 6, "cnn": 6, "llama": 2}  # per round and configuration
 SHARE_OF_ROUNDS = {"mlp": 1.0, "cnn": 1.0, "llama": 0.25}
 
 
 class ByHand(nn.Module):
-    """The least that one all-reduce of the whole model costs: right for this loop, and for no other."""
+    """The minimum cost of one all-reduce of the whole model: correct only for this loop."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class ByHand(nn.Module):
 
 
 def measure(workload: str, num_rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """On every rank: (wall, CPU) seconds a step, by configuration, one entry a round."""
+    """(wall, CPU) seconds per step, by configuration, one entry per round. Every rank calls it."""
     make, data = WORKLOADS[workload]
     torch.manual_seed(0)
     wrapped: dict[str, nn.Module] = {"compute alone": make(), "by hand": ByHand(make())}

@@ -1,7 +1,7 @@
-"""What the benchmarks train: three models that stress different ends of a strategy, on random data.
+"""The benchmarks' workloads: three models that stress strategies differently, on random data.
 
 ``mlp``: few large tensors and a small batch. ``llama``: 10 to 30 million parameters in 100 to 300 tensors. ``cnn``:
-eight small tensors, where nothing but latency counts.
+eight small tensors, where only latency matters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Data-parallel strategies to train with, to learn from, and to hold the verifier against.
 
 Special here: the public names are imported on first use. ``import ddp_core`` alone does not import torch, so the
-``lockstep`` command can look around in this package and still start at once.
+``lockstep`` command can import from this package and still start at once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Before anything is trained: do all ranks hold the same model, and can it be wrapped at all?
+"""Checks before training that all ranks hold the same model, and that it can be wrapped.
 
-Special here: every rank says what it holds *and* what it has to object to in one exchange, and all ranks raise the same
-error. A refusal that only some ranks reach would leave the others waiting for them.
+Special here: every rank sends what it holds *and* its objection in one exchange, and all ranks raise the same error. If
+only some ranks raised, the others would wait for them.
 
-torch's DDP compares counts and shapes only: same-shape siblings registered in another order on one rank are swapped
-without a word, at the start and in every step.
+torch's DDP compares only counts and shapes. If one rank registers parameters of equal shape in another order, DDP
+swaps them without an error, at the start and in every step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ddp_core.comm import Comm
 
 
 class Entry(NamedTuple):
-    """What has to be equal on all ranks for one parameter or buffer."""
+    """The properties of one parameter or buffer that must be equal on all ranks."""
 
     name: str
     dtype: str
@@ -39,8 +39,8 @@ def require_agreement(
 ) -> None:
     """Raise ValueError on every rank if any rank objects, or holds other parameters or buffers than rank 0.
 
-    Compared are names, dtypes, shapes, strides, order, and which parameters are frozen. The message names the first
-    rank and parameter that differ. ``objection`` is this rank's own reason not to go on.
+    It compares names, dtypes, shapes, strides, order, and which parameters are frozen. The message names the first
+    rank and parameter that differ. ``objection`` is this rank's own reason to refuse the model.
     """
     parameters = [_entry(name, p, "" if p.requires_grad else ", frozen") for name, p in named_parameters]
     buffers = [_entry(name, buffer, ", buffer") for name, buffer in named_buffers]
@@ -51,7 +51,7 @@ def require_agreement(
     for what, column in (("parameter", 1), ("buffer", 2)):
         for rank, theirs in enumerate(every):
             _require_equal(what, every[0][column], rank, theirs[column])
-    if objections:  # the models are the same, so this is about the rank
+    if objections:  # the models are equal, so the objection depends on the rank
         rank, reason = objections[0]
         raise ValueError(f"{reason} (on rank {rank})")
 
@@ -83,7 +83,8 @@ def _require_equal(what: str, first: list[Entry], rank: int, theirs: list[Entry]
 def require_equal_values(comm: Comm, named: Sequence[tuple[str, torch.Tensor]]) -> None:
     """Raise ValueError on every rank unless every tensor holds rank 0's bytes.
 
-    Bytes, not numbers: 0.0 and -0.0 differ, equal NaNs agree. Costs one broadcast of the model.
+    It compares bytes, not numbers: 0.0 and -0.0 differ, and NaNs of equal bytes agree. It costs one broadcast of the
+    model.
     """
     different = []
     for name, tensor in named:
@@ -105,5 +106,5 @@ def require_equal_values(comm: Comm, named: Sequence[tuple[str, torch.Tensor]]) 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    # Not reshape(-1): one element may lie at any stride and be contiguous, and view(dtype) asks for a stride of 1.
+    # Not reshape(-1): a tensor of one element is contiguous at any stride, but view(dtype) requires a stride of 1.
     return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8)

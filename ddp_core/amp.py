@@ -1,12 +1,12 @@
 """A gradient scaler that all ranks agree on: one scale, and one decision to skip a step.
 
-torch's ``GradScaler`` decides on each rank for itself. That holds for as long as all gradients are synchronised before
-``unscale_``; a sharded optimizer, a rank-local infinity or a checkpoint that only one rank resumed from breaks it, one
-rank skips a step or steps with another scale, and the replicas part without an error (pytorch#136009).
+torch's ``GradScaler`` decides on each rank alone. The ranks agree only while all gradients are synchronised before
+``unscale_``. A sharded optimizer, a rank-local infinity or a checkpoint that only one rank resumed from breaks this:
+one rank skips a step or steps with another scale, and the replicas diverge without an error (pytorch#136009).
 
-Special here: rank 0's scale is taken at the start, and what ``unscale_`` found is summed over ranks before anyone acts.
-Scales that have come to differ all the same are refused on every rank. The sum costs one small all-reduce per optimizer
-and device.
+Special here: all ranks take rank 0's scale at the start, and the infinities that ``unscale_`` finds are summed over
+ranks before any rank decides. If the scales differ later, every rank raises an error. The sum costs one small
+all-reduce per optimizer and device.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ddp_core.comm import Comm
 
 
 class AgreedGradScaler(torch.amp.GradScaler):
-    """``torch.amp.GradScaler`` with the arguments of that, and ``comm``: the ranks that agree, all by default."""
+    """``torch.amp.GradScaler`` with one more argument, ``comm``: the ranks that agree, all by default."""
 
     def __init__(self, device: str = "cuda", *, comm: Comm | None = None, **options: Any) -> None:
         super().__init__(device, **options)
@@ -40,5 +40,5 @@ class AgreedGradScaler(torch.amp.GradScaler):
                     f"gradients were scaled by {scale:g} on rank {self.comm.rank} and otherwise on another rank: "
                     "load the scaler's state on every rank"
                 )
-            found_inf.fill_(float(someone))  # 1, not a count: fused optimizers skip a step for exactly 1
+            found_inf.fill_(float(someone))  # 1, not a count: fused optimizers skip a step only for exactly 1
         return found

@@ -1,10 +1,10 @@
-"""When is backward over? Found through autograd itself, so that a training loop needs no further call.
+"""Detects the end of backward through autograd itself, so that a training loop needs no further call.
 
-Special here is **re-entrant checkpointing**: it runs a whole backward inside a backward, and a callback that is queued
-in there runs when the inner one ends, far too early. So the outermost backward has to be recognised. A hook on the
-wrapped model's outputs fires first in it, before any checkpointed block is entered; where the outputs cannot carry a
-hook, the first gradient's backward counts as the outermost, and what comes later is a second synchronisation, which
-costs time and, where ranks nest alike, changes no result (a mean of equal means).
+Special here: **re-entrant checkpointing** runs a whole backward inside a backward. A callback that is queued in the
+inner one runs when the inner one ends, which is too early. So the outermost backward must be recognised. A hook on the
+wrapped model's outputs fires first in it, before any checkpointed block is entered. Where the outputs cannot carry a
+hook, the first gradient's backward counts as the outermost, and later gradients are synchronised a second time. That
+costs time but, where ranks nest alike, changes no result (a mean of equal means).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ NONE = -1
 
 
 def current_backward() -> int:
-    """Autograd's number for the backward that this code runs in; -1 outside of any. Nested ones have their own."""
+    """Autograd's number for the backward that runs this code; -1 outside any. A nested backward has its own number."""
     return torch._C._current_graph_task_id()
 
 
 class BackwardWatch:
-    """Calls ``over`` when the outermost backward that was noted has come to its end."""
+    """Calls ``over`` when the outermost noted backward ends."""
 
     def __init__(self, over: Callable[[], None], interrupted: Callable[[], None]) -> None:
-        self._over = weakref.WeakMethod(over)  # a method of the owner, who holds this watch
+        self._over = weakref.WeakMethod(over)  # weak: the owner of this method holds this watch
         self._interrupted = weakref.WeakMethod(interrupted)
         self.outermost = NONE
 
@@ -38,7 +38,7 @@ class BackwardWatch:
         return self.outermost != NONE
 
     def enter(self) -> bool:
-        """Note that this code runs inside a backward. Is it the outermost, not one nested in it?"""
+        """Note that this code runs inside a backward, and return whether that backward is the outermost one."""
         here = current_backward()
         if self.outermost == NONE:
             self.outermost = here
@@ -46,9 +46,9 @@ class BackwardWatch:
         return here == self.outermost
 
     def enter_from(self, output: Any, owner: Any) -> None:
-        """Let the backward of ``output`` (tensors in any nest of tuples, lists, dicts) note itself when it begins.
+        """Hook ``output`` (tensors in nested tuples, lists, dicts) so that its backward is noted when it begins.
 
-        The graph keeps ``owner`` alive: a wrapper that nobody holds any more still has its last backward to come.
+        The graph keeps ``owner`` alive: the last backward of a wrapper may come after the last reference to it is gone.
         """
 
         top_level = current_backward() == NONE
@@ -57,17 +57,17 @@ class BackwardWatch:
             if top_level and self.outermost not in (NONE, current_backward()):
                 interrupted = (
                     self._interrupted()
-                )  # a backward of a top-level forward is never nested: the last one died
+                )  # the backward of a top-level forward is never nested, so the previous backward raised
                 if interrupted is not None:
                     interrupted()
             self.enter()
 
         for tensor in tensors_in(output):
-            if tensor.requires_grad and not tensor.is_leaf:  # a leaf outlives the graph, and would gather hooks
+            if tensor.requires_grad and not tensor.is_leaf:  # a leaf outlives the graph: hooks on it would pile up
                 tensor.register_hook(note)
 
     def forget(self) -> None:
-        """The backward under way raised: autograd will not call back."""
+        """Forget the backward under way. It raised, so autograd will not call back."""
         self.outermost = NONE
 
     def _ended(self) -> None:
@@ -78,7 +78,7 @@ class BackwardWatch:
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in ``value``, through tuples, lists, dicts (transformers' ModelOutput is one) and objects."""
+    """Yield the tensors in ``value``: in tuples, lists, dicts (transformers' ModelOutput is one) and objects."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tuple | list):
@@ -91,6 +91,6 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _shallow(part: Any) -> Iterator[torch.Tensor]:
-    """Of an object's attributes only plain ones: objects may lead in circles."""
+    """Yield the tensors of an object's attribute, but do not descend into further objects: they may form cycles."""
     if isinstance(part, torch.Tensor | tuple | list | dict):
         yield from tensors_in(part)

@@ -1,7 +1,7 @@
-"""Many tensors in few broadcasts: a message costs its latency whatever it carries.
+"""Broadcasts many tensors in few messages, because each message costs its latency whatever its size.
 
 Special here: small tensors of one dtype and device travel together in a flat copy, up to a cap (as torch's DDP does,
-with its ``broadcast_bucket_size``); a tensor that fills a message alone travels as it lies, without a copy.
+with its ``broadcast_bucket_size``). A tensor that is alone in its message is sent without a copy.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ CAP_BYTES = 25 * 2**20
 
 
 def broadcast_all(comm: Comm, tensors: Iterable[torch.Tensor], src: int) -> None:
-    """Replace each tensor on every rank by that of group rank ``src``; all ranks bring the same shapes in one order."""
+    """Replace each tensor on every rank by group rank ``src``'s; all ranks pass the same shapes in the same order."""
     by_kind: defaultdict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = defaultdict(list)
     for tensor in {id(tensor): tensor for tensor in tensors}.values():
-        # .data: an earlier forward's graph may have saved this tensor, and must not find it changed by version
+        # .data: an earlier forward's graph may have saved this tensor, so its version counter must not change
         by_kind[tensor.dtype, tensor.device].append(tensor.data)
     for alike in by_kind.values():
         for parcel in _parcels(alike):
@@ -28,7 +28,7 @@ def broadcast_all(comm: Comm, tensors: Iterable[torch.Tensor], src: int) -> None
 
 
 def _parcels(tensors: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """``tensors`` in order, in groups of at most the cap, or of one."""
+    """Yield ``tensors`` in order, in groups of at most ``CAP_BYTES``; a larger tensor forms a group alone."""
     parcel, filled = list[torch.Tensor](), 0
     for tensor in tensors:
         size = tensor.numel() * tensor.element_size()

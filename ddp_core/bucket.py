@@ -1,8 +1,8 @@
-"""A bucket in memory: one flat buffer, made once, and the views of it that stand for gradients.
+"""A bucket in memory: one flat buffer, made once, and views of it that serve as gradients.
 
 Special here: a view has its parameter's own strides where the parameter is dense (a transposed weight, channels_last),
-so that it can serve as ``parameter.grad``; all ranks have been found to agree on strides (ddp_core.agreement), or the
-same place in the buffer would mean other elements.
+so that it can serve as ``parameter.grad``. ``ddp_core.agreement`` has checked that strides are equal on all ranks;
+otherwise the same place in the buffer would hold different elements.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ddp_core.unused import mark_absent
 
 
 class Bucket(Parcel):
-    """A flat buffer and the views of it that stand for each parameter's gradient."""
+    """A flat buffer, with one view of it for each parameter's gradient."""
 
     def __init__(self, plan: BucketPlan, parameters: Sequence[nn.Parameter]) -> None:
         super().__init__([parameters[slot.index] for slot in plan.slots])
@@ -37,7 +37,7 @@ class Bucket(Parcel):
         self.taken: set[int] = set()
 
     def mark_present(self) -> None:
-        """As ``unused.mark_present`` for every gradient in the buffer, at once; then absent ones as absent."""
+        """Mark every gradient in the buffer as present at once, then the absent ones as absent (ddp_core.unused)."""
         self.buffer.index_add_(0, self.firsts, self.zeros)
         for parameter in self.absent:
             mark_absent(self.view_of[id(parameter)])
@@ -48,7 +48,7 @@ class Bucket(Parcel):
 
 
 def _view(buffer: torch.Tensor, offset: int, parameter: nn.Parameter) -> torch.Tensor:
-    """The part of ``buffer`` that is ``parameter``'s, in its shape and, where it is dense, with its strides."""
+    """The part of ``buffer`` for ``parameter``, in its shape and, if the parameter is dense, with its strides."""
     if torch.ops.aten.is_non_overlapping_and_dense(parameter):
         return buffer.as_strided(parameter.shape, parameter.stride(), offset)
     return buffer[offset : offset + parameter.numel()].view(parameter.shape)

@@ -1,8 +1,8 @@
-"""Which gradients travel together: a pure function from sizes to a plan. No tensors, no process group.
+"""Plans which gradients share a bucket: a pure function of their sizes, without tensors or a process group.
 
-Special here: the plan depends only on what is equal on every rank (names, sizes, dtypes, registration order),
-never on the order in which gradients happen to arrive. That is the whole difference between a bucketed
-strategy that is right and one that adds up different parameters on different ranks.
+Special here: the plan depends only on properties that are equal on every rank (names, sizes, dtypes, registration
+order), never on the order in which gradients become ready on this rank. A bucketed strategy that follows that order
+adds up different parameters on different ranks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 MB = 1024 * 1024
-WORTH_A_MESSAGE = 8  # a bucket under this part of its cap does not leave by itself: a bias would cost a whole latency
+WORTH_A_MESSAGE = 8  # a bucket below 1/8 of its cap is not closed: a bias alone would cost a whole latency
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class BucketPlan:
 
 @dataclass(frozen=True)
 class Gradient:
-    """What the plan needs to know of a parameter. ``num_bytes`` is the size of its gradient."""
+    """The properties of a parameter that the plan uses. ``num_bytes`` is the size of its gradient."""
 
     name: str
     numel: int
@@ -49,15 +49,15 @@ class Gradient:
 def plan_buckets(
     gradients: Sequence[Gradient], *, cap_bytes: int, first_cap_bytes: int, order: Sequence[int] | None = None
 ) -> list[BucketPlan]:
-    """Group gradients into buckets of ``cap_bytes`` each, at most; a gradient larger than that makes a larger bucket.
+    """Group gradients into buckets of at most ``cap_bytes`` each; a gradient larger than the cap makes a larger bucket.
 
-    By default in reverse registration order, which approximates the order in which backward finishes them, so early
-    buckets can leave early (Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3). ``order`` gives the indices
-    of ``gradients`` in an observed order; those it lacks follow. The first bucket has its own, smaller cap, so that
-    the network starts to work soon. A bucket that holds less than an eighth of its cap takes the next gradient along,
-    even over the cap: what is small (the bias before its weight) is not worth a message.
+    The default order is reverse registration order, which approximates the order in which backward finishes gradients,
+    so early buckets can be sent early (Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3). ``order`` gives the
+    indices of ``gradients`` in an observed order; missing indices follow. The first bucket has its own, smaller cap, so
+    that communication starts soon. A bucket that holds less than an eighth of its cap takes the next gradient too,
+    even beyond the cap: a small bucket (the bias before its weight) is not worth a message.
 
-    The buckets are in launch order: that of their last gradient, which is when a bucket can leave.
+    The buckets are in launch order, by their last gradient: a bucket can be sent when that gradient is ready.
 
     Raises ValueError if a cap is not positive.
     """

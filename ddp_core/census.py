@@ -1,10 +1,10 @@
-"""What was wrapped is what is trained: parameters replaced, moved, frozen or unfrozen later are noticed and refused.
+"""Detects parameters that were replaced, moved, frozen or unfrozen after wrapping, so that they can be refused.
 
-A wrapper puts its hooks on the parameters that it finds. One that comes later has no hook: it trains on its own rank's
-data alone, the loss still falls, and no error is raised. So the model is looked over before every training forward.
+A wrapper puts its hooks on the parameters that it finds. A parameter added later has no hook: it trains on its own
+rank's data alone, the loss still falls, and no error is raised. So the model is checked before every training forward.
 
-Special here: only identities and flags are compared, through the modules' own dictionaries, because this is paid in
-every step, so it looks at what was found once instead of asking ``named_parameters()`` again.
+Special here: the check costs time in every step. So it compares only identities and flags, through the modules' own
+dictionaries found at the start, and does not call ``named_parameters()`` again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Census:
         self.parameters: list[tuple[dict[str, Any], str, str, nn.Parameter, tuple[Any, ...]]] = []
         self.modules: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], int]] = []
         for prefix, part in module.named_modules():
-            if isinstance(part, torch.jit.ScriptModule):  # keeps its parameters where Python cannot look, nor change
+            if isinstance(part, torch.jit.ScriptModule):  # Python can neither see nor change its parameters
                 continue
             children, own = part._modules, part._parameters
             self.modules.append((prefix, children, dict(children), own, len(own)))
@@ -34,7 +34,7 @@ class Census:
                     self.parameters.append((own, name, full, parameter, _state(parameter)))
 
     def change(self) -> str | None:
-        """What is no longer as it was, in words; None if nothing has changed."""
+        """A message that names the first change since this census; None if nothing has changed."""
         for holder, name, full, parameter, state in self.parameters:
             now = holder.get(name)
             if now is not parameter:

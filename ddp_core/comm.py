@@ -1,9 +1,9 @@
-"""The door to the network for our own strategies: a handful of operations, counted.
+"""The collectives that our own strategies use, with counts of calls and bytes.
 
-Special here: gloo reads a strided view as if it were dense and returns a wrong sum without a word
-(https://github.com/pytorch/pytorch/issues/192920, and all_reduce does it too), so a tensor whose memory has holes
-goes through a dense copy; NCCL refuses one that is dense but transposed, so its memory is sent as it lies. Everything
-else is a thin call to torch.distributed.
+Special here: gloo reads a strided view as if it were dense and returns a wrong sum without an error
+(https://github.com/pytorch/pytorch/issues/192920, also in all_reduce), so a tensor with gaps in its memory is sent as a
+dense copy. NCCL refuses a tensor that is dense but transposed, so its memory is sent as a flat view. Everything else is
+a thin call to torch.distributed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 
 class Pending(Protocol):
-    """A collective in flight. Until ``wait()`` returns, its tensor may be neither read nor written."""
+    """A collective in flight. Until ``wait()`` returns, its tensor must be neither read nor written."""
 
     def wait(self) -> Any: ...
 
@@ -23,8 +23,8 @@ class Pending(Protocol):
 class Comm:
     """One rank's view of a process group.
 
-    ``num_calls`` and ``num_bytes`` count what this rank asked for: a call on a tensor of n elements of s bytes
-    counts n*s bytes, whatever the backend's algorithm then moves.
+    ``num_calls`` and ``num_bytes`` count this rank's calls: a call on a tensor of n elements of s bytes counts n*s
+    bytes, however many bytes the backend's algorithm moves.
 
     Raises RuntimeError when no process group is initialised.
     """
@@ -59,18 +59,18 @@ class Comm:
             )
         self._count(wire)
         work = dist.all_reduce(wire, op=dist.ReduceOp.SUM, group=self.group, async_op=True)
-        assert work is not None  # None means: this process is no member of the group
+        assert work is not None  # None means that this process is not in the group
         return work
 
     def all_to_all_async(self, received: torch.Tensor, sent: torch.Tensor) -> Pending:
-        """Begin to send the r-th part of ``sent`` to rank r, and to gather what the ranks send here, in rank order."""
+        """Begin to send the r-th part of ``sent`` to rank r, and to receive every rank's part for this one, by rank."""
         self._count(sent)
         work = dist.all_to_all_single(received, sent, group=self.group, async_op=True)
         assert work is not None
         return work
 
     def broadcast(self, tensor: torch.Tensor, src: int = 0) -> None:
-        """Replace ``tensor`` on every rank by that of group rank ``src``. Blocks."""
+        """Replace ``tensor`` on every rank by group rank ``src``'s. Blocks."""
         wire = _wire(tensor)
         self._count(wire)
         dist.broadcast(wire, group=self.group, group_src=src)
@@ -97,13 +97,13 @@ class Comm:
         return box[0]
 
     def shares(self, other: Comm) -> bool:
-        """Do both go through one process group?"""
+        """Return whether both use the same process group."""
         return (self.group or dist.group.WORLD) is (other.group or dist.group.WORLD)
 
     def serves(self, device: torch.device) -> bool:
-        """Can tensors on ``device`` travel through this process group?"""
+        """Return whether this process group can send tensors on ``device``."""
         group = self.group or dist.group.WORLD
-        assert group is not None  # there is a process group: the constructor saw to it
+        assert group is not None  # the constructor has checked that there is a process group
         return device.type in {served.type for served in group._device_types}
 
     def barrier(self) -> None:
@@ -119,8 +119,8 @@ class Comm:
 
 
 def _wire(tensor: torch.Tensor) -> torch.Tensor:
-    """What of ``tensor`` a transport is given: itself; its memory from end to end, where its elements fill that without
-    holes in another order of axes, as on every other rank; else a copy.
+    """The tensor to hand to the backend: ``tensor`` itself if contiguous; a flat view of its memory if it is dense in
+    another order of axes, which is the same on every rank; else a contiguous copy.
     """
     if tensor.is_contiguous():
         return tensor

@@ -1,8 +1,8 @@
-"""A communicator: the five operations that a synchroniser asks of a network, whichever network it is.
+"""A communicator: the five operations that a synchroniser needs from any network.
 
-Special here: all-reduces are counted apart from broadcasts. All-reduces recur every step and are what bucketing is
-about; broadcasts happen once, at the start. Counts are kept in this base class, so every network counts alike; so is
-the rule that elements travel in the order of their indices, whatever the strides on this rank.
+Special here: all-reduces are counted apart from broadcasts. All-reduces recur every step, and bucketing reduces their
+number; broadcasts happen once, at the start. This base class keeps the counts, so every network counts alike. It also
+sends elements in the order of their indices, whatever the strides on this rank.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ddp_core.comm import Comm
 
 
 class Ranks(Protocol):
-    """What a sum over ranks needs. ``Comm`` and every ``Communicator`` have it."""
+    """The attributes that a sum over ranks needs. ``Comm`` and every ``Communicator`` have them."""
 
     rank: int
     world_size: int
@@ -28,7 +28,7 @@ class Communicator(ABC):
     """One rank's view of a group of ranks. Every method is collective: all ranks call it, in the same order.
 
     ``num_calls`` and ``num_bytes`` count all-reduces, ``num_broadcasts`` and ``num_broadcast_bytes`` broadcasts. A
-    tensor of n elements of s bytes counts n*s bytes, whatever the network's algorithm then moves.
+    tensor of n elements of s bytes counts n*s bytes, however many bytes the network's algorithm moves.
     """
 
     rank: int
@@ -49,7 +49,7 @@ class Communicator(ABC):
         self.num_bytes += tensor.numel() * tensor.element_size()
 
     def bcast(self, tensor: torch.Tensor, root: int = 0) -> None:
-        """Replace ``tensor`` (same shape and dtype everywhere) on every rank by that of rank ``root``. Blocks."""
+        """Replace ``tensor`` (same shape and dtype everywhere) on every rank by rank ``root``'s. Blocks."""
         wire = _in_index_order(tensor)
         self._bcast(wire, root)
         _put_back(wire, tensor)
@@ -67,7 +67,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def barrier(self) -> None:
-        """Return when every rank has come here."""
+        """Return when every rank has called this."""
 
     @abstractmethod
     def _all_reduce(self, tensor: torch.Tensor) -> None:
@@ -115,8 +115,8 @@ class TorchCommunicator(Communicator):
 def _in_index_order(tensor: torch.Tensor) -> torch.Tensor:
     """``tensor`` if its memory holds its elements in the order of their indices, else a copy that does.
 
-    Networks see memory. Where one rank's gradient is transposed in memory and another's is not, adding them up as they
-    lie would add strangers.
+    Networks add memory, not indices. If one rank's gradient is transposed in memory and another's is not, adding them
+    without a copy would add different elements.
     """
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
 

@@ -1,4 +1,4 @@
-"""What a step should cost: messages, a ring's volume, buckets that overlap backward, and the best bucket size. Pure.
+"""Models the cost of a step: messages, a ring's volume, buckets that overlap backward, and the best bucket size. Pure.
 
 Nothing here needs torch, a process group or a machine: seconds and bytes go in, seconds and bytes come out. Sources:
 the alpha-beta cost of a message is Hockney's (Parallel Computing 20, 1994); a ring all-reduce sends 2(N-1)/N of the
@@ -7,8 +7,7 @@ that leave while backward runs are those of Li et al., "PyTorch Distributed", VL
 
 Special here: one timeline serves a GPU and a CPU. Where the network has engines of its own, communication and backward
 run side by side at full speed. On shared cores each slows the other down, and ``Contention`` says by how much. The
-number of ranks, nodes and micro-batches are in ``ddp_core.scaling``, memory in
-``ddp_core.memory_wall``.
+number of ranks, nodes and micro-batches is modelled in ``ddp_core.scaling``, memory in ``ddp_core.memory_wall``.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from typing import Literal, Protocol
 
 from ddp_core.buckets import MB, Gradient, plan_buckets
 
-DEFAULT_CAP_BYTES = 25 * MB  # what torch's DDP and ``bucketed`` take unless told otherwise
+DEFAULT_CAP_BYTES = 25 * MB  # the default of torch's DDP and of ``bucketed``
 Fill = Literal["until_full", "up_to_cap"]
 
 
 class Cost(Protocol):
-    """What a timeline needs to know of a network: the seconds that one collective of n bytes takes."""
+    """The cost of a network as a timeline needs it: the seconds that one collective of n bytes takes."""
 
     def seconds(self, num_bytes: float) -> float: ...
 
@@ -62,7 +61,7 @@ class Layer:
 class Contention:
     """How many times longer each takes while the other runs. 1 and 1: each has an engine of its own, as on a GPU.
 
-    Raises ValueError if a factor is less than 1: nobody gains from a neighbour.
+    Raises ValueError if a factor is less than 1: neither can run faster beside the other.
     """
 
     backward: float = 1.0
@@ -78,7 +77,7 @@ UNDISTURBED = Contention()
 
 @dataclass(frozen=True)
 class Transfer:
-    """One bucket's way, in seconds from the start of backward: its last gradient is ready, it starts, it ends."""
+    """One bucket's transfer, in seconds from the start of backward: last gradient ready, transfer starts, ends."""
 
     num_bytes: int
     num_gradients: int
@@ -91,8 +90,8 @@ class Transfer:
 class Timeline:
     """One backward with its communication; all times are seconds from the start of backward.
 
-    ``backward_alone_s`` is backward without any communication, ``backward_end_s`` its end beside it, and
-    ``communication_s`` the time in which something is on the way.
+    ``backward_alone_s`` is backward without any communication, ``backward_end_s`` its end beside communication, and
+    ``communication_s`` the time in which a transfer runs.
     """
 
     transfers: tuple[Transfer, ...]
@@ -101,7 +100,7 @@ class Timeline:
 
     @property
     def step_s(self) -> float:
-        """When gradients are synchronised: backward and the last transfer are both over."""
+        """The time at which backward and the last transfer are both over, so gradients are synchronised."""
         return max([self.backward_end_s, *(t.end_s for t in self.transfers)])
 
     @property
@@ -110,7 +109,7 @@ class Timeline:
 
     @property
     def exposed_s(self) -> float:
-        """What communication costs: the step minus the step without any."""
+        """The time that communication adds: the step minus the step without communication."""
         return max(self.step_s - self.backward_alone_s, 0.0)
 
     @property
@@ -140,8 +139,8 @@ def fill_buckets(layers: Sequence[Layer], cap_bytes: float, fill: Fill = "until_
     """Indices of ``layers`` by bucket, from the last layer (whose gradient is first) to the first.
 
     ``until_full``: a bucket closes when it holds ``cap_bytes`` or more, as torch's DDP and the published simulator do.
-    ``up_to_cap``: it holds no more, unless it held next to nothing before a larger layer, as ``bucketed`` does
-    (ddp_core.buckets).
+    ``up_to_cap``: a bucket never exceeds ``cap_bytes``, except where it was nearly empty before a larger layer, as in
+    ``bucketed`` (ddp_core.buckets).
 
     Raises ValueError if ``cap_bytes`` is not positive.
     """
@@ -190,10 +189,10 @@ def _run(
 ) -> tuple[list[tuple[float, float, float]], float]:
     """(ready, start, end) of each transfer and the end of backward, in seconds by the clock.
 
-    ``ready`` and ``work`` are in seconds of the work itself, as if nothing ran beside it. From event to event: between
-    two of them both sides run at a constant pace.
+    ``ready`` and ``work`` are in seconds of work without contention. The simulation goes from event to event: between
+    two events both sides run at a constant pace.
     """
-    now = done = left = backward_end = 0.0  # the clock, backward's work behind us, the current transfer's ahead of us
+    now = done = left = backward_end = 0.0  # the clock, backward's finished work, the current transfer's remaining work
     ready_at: list[float] = []
     starts: list[float] = []
     ends: list[float] = []
@@ -222,7 +221,7 @@ def _run(
 
 
 def no_overlap_s(layers: Iterable[Layer], link: Cost) -> float:
-    """Backward to its end, then one all-reduce for each layer: the step that buckets are measured against."""
+    """Seconds of a whole backward and then one all-reduce per layer: the baseline for buckets."""
     return sum(layer.backward_s + link.seconds(layer.num_bytes) for layer in layers)
 
 
@@ -234,21 +233,21 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Step time against bucket size. ``default`` is the 25 MB that torch's DDP takes."""
+    """Step time against bucket size. ``default`` is torch's DDP's bucket size, 25 MB."""
 
     points: tuple[SweepPoint, ...]
     default: SweepPoint
 
     @property
     def best(self) -> SweepPoint:
-        """The shortest step; among equals (to a part in a billion) the largest bucket, which makes fewest calls."""
+        """The shortest step; among equals (to a part in a billion) the largest bucket, which makes the fewest calls."""
         shortest = min(point.timeline.step_s for point in self.points)
         equals = [point for point in self.points if point.timeline.step_s <= shortest * (1 + 1e-9)]
         return max(equals, key=lambda point: point.cap_bytes)
 
     @property
     def gain(self) -> float:
-        """What the best saves of the default's step, between 0 and 1; negative if no size tried is as good."""
+        """The share of the default's step time that the best saves, up to 1; negative if all sizes tried are slower."""
         default = self.default.timeline.step_s
         return 1 - self.best.timeline.step_s / default if default else 0.0
 
@@ -261,7 +260,7 @@ def sweep(
     contention: Contention = UNDISTURBED,
     fill: Fill = "until_full",
 ) -> Sweep:
-    """The timeline of every bucket size, and of the default. Raises ValueError if there is no size to try."""
+    """The timelines of all given bucket sizes, and of the default. Raises ValueError if no size is given."""
 
     def point(cap: float) -> SweepPoint:
         return SweepPoint(cap, timeline(layers, cap, link, contention=contention, fill=fill))
@@ -273,7 +272,7 @@ def sweep(
 
 
 def sizes_between(low_bytes: float, high_bytes: float, num: int) -> list[float]:
-    """``num`` sizes from ``low_bytes`` to ``high_bytes``, each the same factor above the one before."""
+    """``num`` sizes from ``low_bytes`` to ``high_bytes``, with a constant ratio between neighbours."""
     if not 0 < low_bytes <= high_bytes or num < 2:
         raise ValueError(f"cannot place {num} sizes between {low_bytes} and {high_bytes} bytes: low > 0, at least 2")
     return [low_bytes * (high_bytes / low_bytes) ** (i / (num - 1)) for i in range(num)]

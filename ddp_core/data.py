@@ -1,6 +1,6 @@
-"""Who reads which samples: shards that are disjoint and complete, and loaders for training and evaluation.
+"""Distributes samples over ranks: disjoint and complete shards, and loaders for training and evaluation.
 
-Special here: training and evaluation want different things. Training needs the same number of batches on every rank,
+Special here: training and evaluation have different needs. Training needs the same number of batches on every rank,
 so torch's DistributedSampler repeats a few samples; evaluation must count every sample once, so its shards are uneven.
 """
 
@@ -45,7 +45,7 @@ class Loaders:
     evaluation: DataLoader[Any]
 
     def epoch(self, number: int) -> DataLoader[Any]:
-        """The training loader, set to shuffle for epoch ``number``: alike on all ranks, another order every epoch."""
+        """The training loader, shuffled for epoch ``number``: the same order on all ranks, another in every epoch."""
         assert isinstance(self.train.sampler, DistributedSampler)
         self.train.sampler.set_epoch(number)
         return self.train
@@ -65,9 +65,9 @@ def loaders(
 ) -> Loaders:
     """Loaders of ``batch_size`` samples per rank; datasets are map-style and the same on every rank.
 
-    All ranks get the same number of training batches: the last samples are repeated to fill up, or, with
-    ``drop_last``, left out. Memory is pinned only where there is an accelerator to copy to. Worker processes stay
-    between epochs, and draw from random streams of this rank's own.
+    All ranks get the same number of training batches: a few samples are repeated to fill up, or, with ``drop_last``,
+    the last ones left out. Memory is pinned only where there is an accelerator to copy to. Worker processes persist
+    between epochs, and their random streams are this rank's own.
     """
     options: dict[str, Any] = {
         "batch_size": batch_size,

@@ -1,11 +1,11 @@
-"""Uneven inputs: a rank that has run out of data answers the others' collectives until they are done, too.
+"""Uneven inputs: a rank that has run out of data joins the others' collectives until they are done, too.
 
 Built on torch's own ``Join`` context (torch.distributed.algorithms.join), so that a wrapped model and a
-``ZeroRedundancyOptimizer`` can share one.
+``ZeroRedundancyOptimizer`` can share one context.
 
-Special here: a rank that has left brings *absent* gradients (ddp_core.unused) through the very code path that a
-backward takes, so there is no second list of collectives to keep in step with the first. Inside the context every
-forward says whether its backward will synchronise: a rank under ``no_sync()`` makes no collectives to be answered.
+Special here: a rank that has left sends *absent* gradients (ddp_core.unused) through the same code path as a backward,
+so there is no second list of collectives to keep in step with the first. Inside the context every forward announces
+whether its backward will synchronise: under ``no_sync()`` there are no collectives for the other ranks to join.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PLANS = ("nothing is synchronised", "gradients are", "gradients and buffers are"
 
 
 class Joined(Join):
-    """torch's ``Join`` for one wrapped model, which is as before when the context is over, however it ends."""
+    """torch's ``Join`` for one wrapped model. However the context ends, the model then steps as before it."""
 
     def __init__(self, wrapped: DataParallel, **options: Any) -> None:
         super().__init__([wrapped], **options)
@@ -38,7 +38,7 @@ class Joined(Join):
 
 
 class Answering(JoinHook):
-    """What a rank without data does in place of a step, and at the end."""
+    """The actions of a rank without data, for each step of the others and at the end."""
 
     def __init__(self, wrapped: DataParallel, divide_by_initial_world_size: bool = True) -> None:
         self.wrapped = wrapped
@@ -46,7 +46,7 @@ class Answering(JoinHook):
         self.has_answered = False
 
     def main_hook(self) -> None:
-        """One step of the others: their notice, their buffers, their gradients."""
+        """Take part in one step of the others: their announcement, their buffers, their gradients."""
         plan, num_active, source = notice(self.wrapped, active=False)
         if plan == SILENT:
             return
@@ -54,19 +54,19 @@ class Answering(JoinHook):
         if plan == GRADIENTS_AND_BUFFERS:
             self.wrapped.broadcast_buffers_from(source)
         self.has_answered = True
-        self.wrapped.synchronise_nothing(keep=True)  # another joinable may step on the mean: a sharded optimizer
+        self.wrapped.synchronise_nothing(keep=True)  # another joinable (a sharded optimizer) may step on the mean
 
     def post_hook(self, is_last_joiner: bool) -> None:
-        """All have left: everyone takes the model of a rank that trained to the end."""
+        """Copy the model of a rank that trained to the end to every rank, once all have left."""
         if self.has_answered:
-            self.wrapped.zero_grad()  # the others' means: no gradients of this rank's own
+            self.wrapped.zero_grad()  # they are the others' means, not this rank's own gradients
         comm = self.wrapped.comm
         last = comm.gather_objects(is_last_joiner)
         self.wrapped.broadcast_state(src=last.index(True))
 
 
 def announce(wrapped: DataParallel) -> int:
-    """Called in a forward under ``join``: tell the ranks that have left what is coming. Returns the buffers' source."""
+    """Announce a forward's collectives to the ranks that have left ``join``. Returns the rank to copy buffers from."""
     Join.notify_join_context(wrapped)
     _, num_active, source = notice(wrapped, active=True)
     wrapped.set_divisor(num_active)
@@ -74,7 +74,7 @@ def announce(wrapped: DataParallel) -> int:
 
 
 def notice(wrapped: DataParallel, *, active: bool) -> tuple[int, int, int]:
-    """Agree on (what this step synchronises, how many ranks are active, the first active rank).
+    """Agree with all ranks on (what this step synchronises, how many ranks are active, the first active rank).
 
     Raises RuntimeError on every rank if active ranks disagree on what this step synchronises.
     """

@@ -1,8 +1,8 @@
-"""From measurements to the cost model's parameters: alpha and beta by a fit, a curve as it is, contention. Pure.
+"""Turns measurements into the cost model's parameters: a fit of alpha and beta, a curve, contention factors. Pure.
 
 Special here: the fit weighs each size by its own time, so that 1 KB counts as much as 64 MB; ordinary least squares
-would see the largest message only. Where a backend is no straight line (caches, threads, protocols that change with
-size), ``Curve`` keeps what was measured, and predictions are made from that.
+would fit only the largest messages. Where a backend's times are no straight line (caches, threads, protocols that
+change with size), ``Curve`` keeps the measured times and predicts from them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ddp_core.cost import Contention, Link
 
 
 def fit_link(num_bytes: Sequence[float], seconds: Sequence[float]) -> Link:
-    """Alpha and beta that minimise the sum of squared *relative* errors; neither is let under 0.
+    """Alpha and beta, neither below 0, that minimise the sum of squared *relative* errors.
 
     Raises ValueError for fewer than two different sizes, or times that are not positive.
     """
@@ -41,9 +41,10 @@ def _dot(a: Sequence[float], b: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Curve:
-    """Measured times, straight lines between them; beyond the ends the nearest line goes on, never under 0.
+    """Measured times, interpolated linearly. Larger sizes extend the last line, never below 0; smaller ones cost the
+    smallest size's time.
 
-    ``num_bytes`` ascend. Raises ValueError if they do not, or there are fewer than two.
+    ``num_bytes`` must ascend. Raises ValueError if they do not, or if there are fewer than two.
     """
 
     num_bytes: tuple[float, ...]
@@ -59,7 +60,7 @@ class Curve:
         x0, x1 = self.num_bytes[right - 1], self.num_bytes[right]
         y0, y1 = self.times_s[right - 1], self.times_s[right]
         if num_bytes <= x0:
-            return y0  # what is smaller than the smallest costs as much: latency
+            return y0  # a smaller message costs as much as the smallest measured: its latency
         return max(y0 + (y1 - y0) * (num_bytes - x0) / (x1 - x0), 0.0)
 
 
@@ -68,7 +69,7 @@ def contention_from(
 ) -> Contention:
     """How much each slows the other, from a run of both that began together, and the time of each alone.
 
-    Whichever ends first was beside the other all the time; the rest of the other one ran alone.
+    The one that ends first ran beside the other all the time; the other's remainder ran alone.
 
     Raises ValueError if a time alone is not positive.
     """
@@ -82,5 +83,5 @@ def contention_from(
 
 
 def _factor(took_s: float, work_s: float) -> float:
-    """At least 1; at most 8, where noise has left next to no work to divide by."""
+    """The slowdown, limited to [1, 8]: noise can leave almost no work to divide by."""
     return min(max(took_s / work_s, 1.0), 8.0) if work_s > 0 else 8.0

@@ -1,8 +1,8 @@
-"""Where a training job's memory goes: parameters, gradients, optimizer state, activations.
+"""Reports a training job's memory by use: parameters, gradients, optimizer state, activations.
 
-Special here: activations are measured, not estimated: what autograd keeps for backward is caught as it is kept, and
-each storage counts once, however many operations keep it. Parameters and buffers, which autograd keeps as well, are
-left out: they are there anyway.
+Special here: activations are measured, not estimated. Hooks see each tensor that autograd saves for backward, and each
+storage counts once, however many operations save it. Parameters and buffers, which autograd saves as well, do not
+count as activations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ddp_core.buckets import MB
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """Bytes by use. ``activations`` is None where they were not measured. ``str()`` gives a table in MB of 2**20."""
+    """Bytes by use. ``activations`` is None if not measured. ``str()`` gives a table in MB of 2**20 bytes."""
 
     parameters: int
     buffers: int
@@ -43,10 +43,10 @@ class MemoryReport:
 def memory_report(
     model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[], torch.Tensor] | None = None
 ) -> MemoryReport:
-    """What ``model`` and ``optimizer`` hold now, on this rank; call it after a step, when the optimizer has its state.
+    """Memory that ``model`` and ``optimizer`` hold on this rank. Call it after a step, when optimizer state exists.
 
     ``loss`` runs one forward, whose activations are measured. No backward follows: weights and gradients stay as they
-    are, while buffers such as BatchNorm's statistics and the random state move on as in any forward.
+    are, but buffers (such as BatchNorm's statistics) and the random state change as in any forward.
     """
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     return MemoryReport(
@@ -59,12 +59,12 @@ def memory_report(
 
 
 def activation_bytes(model: nn.Module, loss: Callable[[], torch.Tensor]) -> int:
-    """Bytes that autograd keeps between the forward of ``loss()`` and its backward: tensors saved, inputs included.
+    """Bytes of tensors, inputs included, that autograd saves in the forward of ``loss()`` for its backward.
 
-    With activation checkpointing, what is recomputed in backward is not counted: it is not kept.
+    Activations that checkpointing recomputes in backward are not saved, so they do not count.
     """
     excluded = {_address(tensor) for tensor in [*model.parameters(), *model.buffers()]}
-    # Storages are held until the end: else one that is freed half-way lends its address to the next.
+    # Storages are held until the end, or the address of one freed half-way could be reused by the next.
     kept: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,11 +1,11 @@
-"""The wall that data parallelism cannot pass: state per rank, what sharding takes off it, and what that costs. Pure.
+"""The memory limit of data parallelism: state per rank, how far sharding reduces it, and the communication cost. Pure.
 
-Every rank of DDP holds everything, so more ranks do not help a model that does not fit. ZeRO (Rajbhandari et al.,
+Every rank of DDP holds the whole state, so more ranks do not help a model that does not fit. ZeRO (Rajbhandari et al.,
 arXiv:1910.02054) shards optimizer state, then gradients, then weights; FSDP (Zhao et al., arXiv:2304.11277) is its last
 stage; HSDP shards inside groups and replicates between them.
 
-Special here: activations, buffers and fragmentation are *not* counted: this is the part that sharding can take away,
-and the least that a rank needs.
+Special here: activations, buffers and fragmentation are *not* counted. The counted state is the part that sharding can
+reduce, and a lower bound on what a rank needs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SCHEMES: tuple[Scheme, ...] = ("ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp")
 
 @dataclass(frozen=True)
 class Precision:
-    """Bytes per parameter: of weights, gradients, and everything that the optimizer keeps."""
+    """Bytes per parameter of weights, gradients, and the optimizer's state (master weights included)."""
 
     weights: int
     gradients: int
@@ -64,12 +64,12 @@ def state(
     precision: Precision = MIXED_ADAM,
     group_size: int | None = None,
 ) -> State:
-    """What a rank holds and sends.
+    """Bytes that a rank holds, and sends in one step.
 
-    Sent, by ring, for P parameters of w bytes (weights) and g bytes (gradients), with f = (N-1)/N: DDP 2fPg (an
+    Bytes sent by a ring, for P parameters of w bytes (weights) and g bytes (gradients), with f = (N-1)/N: DDP 2fPg (an
     all-reduce); ZeRO 1 and 2 fP(g+w) (reduce-scatter, all-gather), the same; ZeRO 3 and FSDP fP(g+2w), half as much
-    again, because weights are gathered twice. HSDP does that inside groups of ``group_size``, and an all-reduce of
-    its share of gradients between them.
+    again, because weights are gathered twice. HSDP sends as FSDP inside groups of ``group_size``, and an all-reduce of
+    its share of gradients between groups.
 
     Raises ValueError for counts that are not positive, or ``hsdp`` without a ``group_size`` that divides the ranks.
     """
@@ -114,7 +114,7 @@ def _num_shards(scheme: Scheme, num_ranks: int, group_size: int | None) -> int:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A scheme that fits, and its communication relative to DDP's on the same ranks (1 is the same)."""
+    """A scheme that fits, and its communication relative to DDP's on the same ranks (1: equal)."""
 
     state: State
     communication_ratio: float
@@ -131,8 +131,8 @@ def what_helps(
 ) -> list[Remedy]:
     """The schemes whose state fits into ``memory_bytes`` of a rank, cheapest communication first. Empty: none does.
 
-    ``hsdp`` is considered where ``group_size`` divides the ranks. State that fits leaves room for nothing yet:
-    activations come on top.
+    ``hsdp`` is considered where ``group_size`` divides the ranks. State that fits may still leave no room for
+    activations, which are not counted.
     """
     replicated = state(num_parameters, num_ranks, precision=precision).sent_bytes
     found = []

@@ -1,7 +1,7 @@
 """The models of the published measurements, on torch alone: a CNN for MNIST and SmolLM2-360M. Nothing is downloaded.
 
-Special here: parameters of the language model bear the names of Hugging Face's Llama, so its checkpoints load with
-``load_state_dict`` (``lm_head.weight``, which is the embedding once more, left out). ``device="meta"`` builds a model
+Special here: parameters of the language model have the names of Hugging Face's Llama, so its checkpoints load with
+``load_state_dict`` (without ``lm_head.weight``, a second name of the embedding). ``device="meta"`` builds a model
 without memory, for counting tensors and planning buckets.
 """
 
@@ -177,7 +177,7 @@ def rotations(length: int, head_size: int, theta: float, like: torch.Tensor) -> 
 
 
 def rotate(heads: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Turn each pair (i, i + half) of the last axis by its position's angle."""
+    """Rotate each pair (i, i + half) of the last axis by its position's angle."""
     cosine, sine = turn
     first, second = heads.chunk(2, dim=-1)
     return heads * cosine + torch.cat([-second, first], dim=-1) * sine

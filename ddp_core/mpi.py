@@ -1,8 +1,8 @@
 """A communicator over MPI (mpi4py), for clusters whose network is reached through ``mpirun`` or ``srun``.
 
-Special here: mpi4py takes CPU tensors through their buffers, and it takes bfloat16 for 16-bit *integers*: the sum of
-two ones comes out as 4.25e37, without an error. So only dtypes that MPI can add are handed over; half precision goes
-over the wire as float32, and what cannot be added is refused. Broadcasts move bytes and take every dtype.
+Special here: mpi4py reads CPU tensors through their buffers, and it reads bfloat16 as 16-bit *integers*: the sum of
+two ones is then 4.25e37, without an error. So only dtypes that MPI can add are handed over; half precision is sent as
+float32, and other dtypes are refused. Broadcasts move bytes and take every dtype.
 
 mpi4py is optional (``pip install 'lockstep-ddp[mpi]'``) and imported when a communicator is made. Start scripts with
 ``mpirun -n 4 python -m mpi4py script.py``: without ``-m mpi4py`` a rank that raises leaves the others waiting.
@@ -29,7 +29,7 @@ class MpiCommunicator(Communicator):
     """Over an MPI communicator, ``MPI.COMM_WORLD`` unless given. Tensors on other devices go through a CPU copy.
 
     float16 and bfloat16 are summed in float32 and rounded once at the end: twice the bytes on the wire (``num_bytes``
-    counts what was asked for), and closer to the exact sum than a backend that rounds after each addition.
+    counts the tensor's own bytes), and closer to the exact sum than a backend that rounds after each addition.
 
     Raises ImportError if mpi4py is not installed, RuntimeError if it finds no MPI library.
     """
@@ -60,7 +60,7 @@ class MpiCommunicator(Communicator):
 
     def _bcast(self, tensor: torch.Tensor, root: int) -> None:
         wire = tensor.cpu()
-        wire = wire.as_strided((wire.numel(),), (1,))  # view(-1) would leave one element the stride it has
+        wire = wire.as_strided((wire.numel(),), (1,))  # view(-1) would keep the stride of a single element
         for piece in wire.view(torch.uint8).split(MAX_COUNT):
             self.comm.Bcast(piece, root=root)
         if wire.data_ptr() != tensor.data_ptr():

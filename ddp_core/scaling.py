@@ -1,11 +1,11 @@
-"""What happens as ranks are added: rings, trees and nodes, scaling efficiency, accumulation, where hiding ends. Pure.
+"""Models how a step scales with ranks: rings, trees, nodes, efficiency, accumulation, exposed communication. Pure.
 
 Each rank keeps its own batch as ranks are added (weak scaling), so a step would take the same time on any number of
-ranks if communication were free; ``efficiency`` is how much of that is left. ``ASSUMPTIONS`` lists what is taken for
-granted, and is printed with every curve.
+ranks if communication were free. ``efficiency`` is that time divided by the step's time with communication.
+``ASSUMPTIONS`` lists the assumptions, and is printed with every curve.
 
-Special here: an all-reduce on N ranks is again a ``Link``, an alpha and a beta made from those of one hop, so the same
-timeline (``ddp_core.cost``) answers for 2 ranks and for 4,096. Formulas: ring, Patarasuk and Yuan 2009; double binary
+Special here: an all-reduce on N ranks is again a ``Link``, its alpha and beta computed from one hop's, so the same
+timeline (``ddp_core.cost``) serves 2 ranks and 4,096. Formulas: ring, Patarasuk and Yuan 2009; double binary
 trees, Sanders, Speck and Träff 2009; two levels, Thakur, Rabenseifner and Gropp 2005.
 """
 
@@ -34,9 +34,9 @@ ASSUMPTIONS = (
 class Network:
     """The hops of a cluster: ``near`` inside a node of ``ranks_per_node``, ``far`` between nodes.
 
-    A ``Link`` here is one hop, per rank: ``alpha_s`` the latency of a message to a neighbour, ``beta_s_per_byte`` the
-    inverse of the bandwidth of one rank in one direction. ``far.beta_s_per_byte`` is of a rank's share of its node's
-    network; a flat ring crosses between nodes on one such share only.
+    A ``Link`` here is one hop, per rank: ``alpha_s`` is the latency of a message to a neighbour, ``beta_s_per_byte``
+    the inverse of the bandwidth of one rank in one direction. ``far.beta_s_per_byte`` is that of a rank's share of its
+    node's network; a flat ring crosses between nodes on one such share only.
     """
 
     near: Link
@@ -48,7 +48,7 @@ class Network:
             raise ValueError(f"ranks_per_node must be at least 1, got {self.ranks_per_node}")
 
     def all_reduce(self, num_ranks: int, algorithm: Algorithm = "ring") -> Link:
-        """Alpha and beta of a whole all-reduce on ``num_ranks``; free for one.
+        """Alpha and beta of a whole all-reduce on ``num_ranks``; both 0 for one rank.
 
         Raises ValueError if ``num_ranks`` is not positive, or, for ``hierarchical``, more than a node holds and no
         multiple of ``ranks_per_node``.
@@ -62,13 +62,13 @@ class Network:
 
 
 def ring(hop: Link, num_ranks: int) -> Link:
-    """2(N-1) messages one after the other, each of 1/N of the tensor: least volume, latency that grows with N."""
+    """A ring: 2(N-1) messages in sequence, each of 1/N of the tensor. Least volume, latency that grows with N."""
     rounds = 2 * (_positive(num_ranks) - 1)
     return Link(rounds * hop.alpha_s, rounds / num_ranks * hop.beta_s_per_byte)
 
 
 def tree(hop: Link, num_ranks: int) -> Link:
-    """Up and down two binary trees at once, in pieces: 2 ceil(log2 N) latencies, and 2n bytes at full bandwidth."""
+    """Two binary trees at once, up and down, in pieces: 2 ceil(log2 N) latencies, and 2n bytes at full bandwidth."""
     if _positive(num_ranks) == 1:
         return Link(0.0, 0.0)
     return Link(2 * math.ceil(math.log2(num_ranks)) * hop.alpha_s, 2 * hop.beta_s_per_byte)
@@ -77,7 +77,7 @@ def tree(hop: Link, num_ranks: int) -> Link:
 def hierarchical(near: Link, far: Link, num_ranks: int, ranks_per_node: int) -> Link:
     """Reduce-scatter in each node, all-reduce of each part between nodes, all-gather in each node.
 
-    Of n bytes only n / ``ranks_per_node`` of each rank cross between nodes, and the long ring is over nodes, not ranks.
+    Of n bytes each rank sends only n / ``ranks_per_node`` between nodes, and that ring is over nodes, not ranks.
 
     Raises ValueError if ranks do not fill their nodes.
     """
@@ -103,7 +103,7 @@ def _positive(num_ranks: int) -> int:
 
 @dataclass(frozen=True)
 class Job:
-    """What every rank does in a step: ``forward_s``, backward over ``layers`` (first layer first), ``optimizer_s``."""
+    """Every rank's work in a step: ``forward_s``, backward over ``layers`` (first layer first), ``optimizer_s``."""
 
     layers: tuple[Layer, ...]
     forward_s: float = 0.0
@@ -123,7 +123,7 @@ class Job:
 
     @property
     def compute_s(self) -> float:
-        """A step without communication."""
+        """Seconds of a step without communication."""
         return self.forward_s + self.backward_s + self.optimizer_s
 
     def timeline(self, link: Link) -> Timeline:
@@ -155,7 +155,7 @@ def efficiency_of(speedup: float, num_ranks: int) -> float:
 
 
 def scale(job: Job, all_reduce: Callable[[int], Link], ranks: Iterable[int]) -> list[ScalingPoint]:
-    """The curve: ``all_reduce(num_ranks)`` gives the link, for example ``Network.all_reduce``."""
+    """The scaling curve; ``all_reduce(num_ranks)`` gives the link, for example ``Network.all_reduce``."""
     points = []
     for num_ranks in ranks:
         found = job.timeline(all_reduce(num_ranks))
@@ -166,13 +166,13 @@ def scale(job: Job, all_reduce: Callable[[int], Link], ranks: Iterable[int]) -> 
 
 
 def powers_of_two(largest: int) -> list[int]:
-    """1, 2, 4, ... up to ``largest``, which comes last also if it is none."""
+    """1, 2, 4, ... up to ``largest``, which comes last even if it is no power of two."""
     powers = [2**i for i in range(max(_positive(largest).bit_length(), 1)) if 2**i <= largest]
     return powers if powers[-1] == largest else [*powers, largest]
 
 
 def stops_being_hidden(points: Sequence[ScalingPoint], floor: float = 0.9) -> ScalingPoint | None:
-    """The first number of ranks where efficiency is under ``floor``; None if it never is."""
+    """The first point with an efficiency below ``floor``; None if there is none."""
     return next((point for point in points if point.efficiency < floor), None)
 
 
@@ -188,12 +188,12 @@ class Accumulation:
 
     @property
     def micro_batch_s(self) -> float:
-        """Time per micro-batch: what to compare between rows."""
+        """Time per micro-batch, which is comparable between different ``num_micro_batches``."""
         return self.step_s / self.num_micro_batches
 
 
 def accumulate(job: Job, link: Link, num_micro_batches: int) -> Accumulation:
-    """Forward and backward K times, communication once: calls and bytes per sample fall by K.
+    """Forward and backward K times, communication once: calls and bytes per sample are divided by K.
 
     ``calls`` are those of one optimizer step. For the same samples, K micro-batches in one step make 1/K of the calls.
 
@@ -209,13 +209,13 @@ def accumulate(job: Job, link: Link, num_micro_batches: int) -> Accumulation:
 
 
 def effective_batch(num_ranks: int, micro_batch_size: int, num_micro_batches: int) -> int:
-    """Samples in one optimizer step over all ranks: their product."""
+    """Samples in one optimizer step over all ranks: the product of the arguments."""
     return num_ranks * micro_batch_size * num_micro_batches
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """Communication against backward on ``num_ranks``, both in seconds of their own."""
+    """Communication and backward on ``num_ranks``, each in seconds as if it ran alone."""
 
     num_ranks: int
     communication_s: float
@@ -229,10 +229,10 @@ class Crossing:
 def crossings(
     backward_s: float, communication_s: float, measured_on: int, ranks: Iterable[int], hop_alpha_s: float = 0.0
 ) -> list[Crossing]:
-    """How a measured ``communication_s`` on ``measured_on`` ranks grows in a ring, beside ``backward_s`` that stays.
+    """How a measured ``communication_s`` on ``measured_on`` ranks grows in a ring, while ``backward_s`` stays constant.
 
-    Volume per rank is 2(N-1)/N of the tensor: from 2 ranks to very many it doubles and no more. What grows without
-    bound is latency, 2(N-1) times ``hop_alpha_s``, which is taken out of the measurement first.
+    Volume per rank is 2(N-1)/N of the tensor: from 2 ranks to very many it doubles and no more. Only latency grows
+    without bound: 2(N-1) times ``hop_alpha_s``, which is subtracted from the measurement first.
 
     Raises ValueError if ``measured_on`` is less than 2 or the latency alone is more than was measured.
     """

@@ -1,9 +1,9 @@
-"""Sparse gradients: those of ``nn.Embedding(sparse=True)``, summed over ranks as what they are.
+"""Sparse gradients, those of ``nn.Embedding(sparse=True)``, averaged over ranks without making them dense.
 
-Special here: each rank touches other rows, so there is nothing to add up in place. Every rank gathers all ranks'
-indices and values, padded to the longest, and coalesces them in rank order: the same additions in the same order
-everywhere, hence the same bytes. Which parameters are sparse is read off the modules, equal on every rank, never off
-the gradients, which a rank may lack.
+Special here: each rank has different rows, so an all-reduce in place is impossible. Every rank gathers all ranks'
+indices and values, padded to the longest, and coalesces them in rank order: the same additions in the same order on
+every rank, hence the same bytes. The modules, equal on every rank, tell which parameters are sparse; the gradients
+cannot, because a rank may lack one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SparseGradients:
         mine = torch.tensor([rows.numel(), gradient is not None], dtype=torch.int64, device=parameter.device)
         every = [(int(num_rows), bool(used)) for num_rows, used in self.comm.all_gather(mine)]
         if not any(used for _, used in every):
-            return  # nobody used it: no gradient, as in a single process
+            return  # no rank used it: no gradient, as in a single process
         longest = max(num_rows for num_rows, _ in every)
         if longest == 0:
             all_rows, all_values = rows, values
@@ -58,7 +58,7 @@ def _rows_and_values(gradient: torch.Tensor | None, parameter: nn.Parameter) -> 
     if gradient is None:
         rows = torch.empty(0, dtype=torch.int64, device=parameter.device)
         return rows, torch.empty(0, *parameter.shape[1:], dtype=parameter.dtype, device=parameter.device)
-    sparse = (gradient if gradient.is_sparse else gradient.to_sparse(1)).coalesce()  # dense if it is tied to a layer
+    sparse = (gradient if gradient.is_sparse else gradient.to_sparse(1)).coalesce()  # dense if tied to a layer
     return sparse.indices()[0], sparse.values()
 
 

@@ -1,7 +1,7 @@
-"""What a strategy is: the part of a data-parallel wrapper that decides when gradients meet, and in what parcels.
+"""A strategy: the part of a data-parallel wrapper that decides when gradients are reduced, and in what groups.
 
-Special here: a strategy never touches hooks, broadcasts or ``no_sync``. ``DataParallel`` owns those, calls
-the methods below at the right moments, and so each file in ``strategies/`` holds one mechanism and no more.
+Special here: a strategy never touches hooks, broadcasts or ``no_sync``. ``DataParallel`` owns those and calls the
+methods below at the right moments, so each file in ``strategies/`` holds one mechanism and no more.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import nn
 from ddp_core.comm import Comm
 from ddp_core.unused import absent_gradient, mark_present, nobody_used
 
-# What a strategy may claim beyond the plain case, by name. Those that torch's DistributedDataParallel meets, or refuses
-# with an error, are expected of everybody; an error is an answer there, a wrong number is not.
+# What a strategy may claim beyond the plain case, by name. The claims that torch's DistributedDataParallel meets, or
+# refuses with an error, are expected of every strategy: it may answer with an error, but not with a wrong number.
 EXPECTED_CLAIMS = {
     "unused_parameters": "a parameter that a rank, or no rank, used in a step",
     "branch_order": "layers that run in another order on some ranks, as branches taken by the data do",
@@ -51,7 +51,7 @@ EXPECTED_CLAIMS = {
     "efficiency": "in one step each gradient is reduced once, and what is frozen not at all",
     "float64": "models in float64, where most comparisons are made (an error is a refusal if it names a dtype)",
 }
-# Those that DistributedDataParallel gets wrong without an error, or does not offer: judged only where claimed.
+# Claims that DistributedDataParallel gets wrong without an error, or does not offer: judged only where claimed.
 EXTRA_CLAIMS = {
     "two_forwards": "two forwards, then a backward for each",
     "reentrant_sharing": "a weight used inside a re-entrant checkpoint and outside of it",
@@ -64,10 +64,10 @@ EXTRA_CLAIMS = {
 
 @dataclass(frozen=True)
 class Contract:
-    """What a strategy claims. The verifier holds it to this, and does not hold it to what it does not claim.
+    """The claims of a strategy. The verifier judges these, and nothing that the strategy does not claim.
 
     The defaults are those of torch's DistributedDataParallel. A module that provides ``wrap`` may provide
-    ``CONTRACT`` beside it, or ``contract(**options)`` where the claim depends on the options.
+    ``CONTRACT`` beside it, or ``contract(**options)`` where the claims depend on the options.
 
     Attributes:
         average: gradients are the mean over ranks, or their sum.
@@ -75,9 +75,9 @@ class Contract:
         sync_buffers: every forward of a training step sees rank 0's buffers (BatchNorm's running statistics).
         lossy: the dtype to which gradients may be rounded on the wire, for example ``"bfloat16"``; None: none.
         sharded: parameters, gradients or optimizer state are spread over ranks.
-        optimizer: ``"own"`` where the update rule is the strategy's (Muon, say), whatever optimizer the loop asks for.
-        supports: what it claims besides, of EXPECTED_CLAIMS (then an error is a failure, too) and EXTRA_CLAIMS.
-        disclaims: what of EXPECTED_CLAIMS it does not claim: not judged, and reported as not claimed.
+        optimizer: ``"own"`` if the strategy brings its own update rule (Muon, say), whatever optimizer the loop makes.
+        supports: further claims, from EXPECTED_CLAIMS (then an error is a failure, too) and EXTRA_CLAIMS.
+        disclaims: names from EXPECTED_CLAIMS that it does not claim: not judged, and reported as not claimed.
     """
 
     average: Literal["mean", "sum"] = "mean"
@@ -110,12 +110,12 @@ ALL_CLAIMS = frozenset(EXPECTED_CLAIMS | EXTRA_CLAIMS)
 class Strategy(ABC):
     """Decides how the gradients of ``parameters`` become their mean over ranks.
 
-    Life: ``prepare`` once; then per synchronised backward ``backward_started``, ``gradient_ready`` once for each
+    The calls: ``prepare`` once; then per synchronised backward ``backward_started``, ``gradient_ready`` once for each
     parameter in the order autograd finishes them (which may differ from rank to rank), ``backward_done``.
     When ``backward_done`` returns, every ``parameter.grad`` is the mean over ranks, or None if no rank has one.
 
-    Not every gradient is announced: one that this rank does not use never is, nor one that is finished inside a
-    re-entrant checkpoint, where more of it may follow (``gradient_late``). ``backward_done`` finds them in place.
+    ``gradient_ready`` does not come for a parameter that this rank does not use, nor for a gradient that ends inside a
+    re-entrant checkpoint, where more may follow (``gradient_late``). ``backward_done`` finds those in place.
     """
 
     parameters: Sequence[nn.Parameter]
@@ -124,9 +124,9 @@ class Strategy(ABC):
     divisor: int  # the world size; under join(divide_by_initial_world_size=False) the number of active ranks
 
     def prepare(self, named_parameters: Sequence[tuple[str, nn.Parameter]], comm: Comm) -> None:
-        """Learn the trainable parameters (same names, order, shapes and dtypes on every rank).
+        """Take the trainable parameters (same names, order, shapes and dtypes on every rank).
 
-        Raises ValueError if this strategy serves a model already: its state is that model's.
+        Raises ValueError if this strategy serves a model already: its state belongs to that model.
         """
         if hasattr(self, "comm"):
             raise ValueError(f"{self!r} serves a model already: make a new {type(self).__name__} for each model")
@@ -136,24 +136,23 @@ class Strategy(ABC):
         self.divisor = comm.world_size
 
     def backward_started(self) -> None:
-        """The first gradient of a synchronised backward is about to be reported."""
+        """Prepare for a synchronised backward: its first gradient is about to be reported."""
 
     def gradient_ready(self, parameter: nn.Parameter) -> None:
-        """``parameter.grad`` holds everything that this rank has for it in this backward."""
+        """Take note that ``parameter.grad`` is final on this rank in this backward."""
 
     def gradient_late(self, parameter: nn.Parameter) -> None:
-        """``parameter.grad`` has grown inside a nested backward, and may grow again."""
+        """Take note that a nested backward has added to ``parameter.grad``, and may add again."""
 
     @abstractmethod
     def backward_done(self) -> None:
-        """All gradients of this rank are final. Leave the mean over ranks in every ``parameter.grad``."""
+        """Leave the mean over ranks in every ``parameter.grad``: all gradients of this rank are final."""
 
     def average(self, gradient: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Divide by the number of ranks: in place, or into ``out``. Before or after the sum, as suits the strategy.
+        """Divide by the number of ranks, in place or into ``out``. A strategy may do so before or after the sum.
 
-        By division, not by multiplying with 1/W: that rounds twice and is off by one unit in the last place
-        for W = 7, 13, 14, 15 and others. For powers of two both are exact, and a multiplication takes a fraction of
-        the time.
+        It divides, because a multiplication by 1/W rounds twice and can be off by one unit in the last place for W = 7,
+        13, 14, 15 and others. For powers of two both are exact, and a multiplication takes a fraction of the time.
         """
         out = gradient if out is None else out
         if self.divisor & (self.divisor - 1) == 0:
@@ -162,10 +161,10 @@ class Strategy(ABC):
 
 
 def gradient_to_send(parameter: nn.Parameter) -> torch.Tensor:
-    """This rank's gradient of ``parameter``, set in place as absent (-0.0) where this rank did not use it.
+    """This rank's gradient of ``parameter``; where there is none, ``parameter.grad`` is set to an absent one (-0.0).
 
-    Its memory is laid out like the parameter's, as on every other rank: transports add what lies at the same place in
-    memory, not what has the same index.
+    Its memory is laid out like the parameter's, as on every other rank: transports add elements at the same place in
+    memory, not elements with the same index.
     """
     gradient = parameter.grad
     if gradient is None:
@@ -180,9 +179,9 @@ def gradient_to_send(parameter: nn.Parameter) -> torch.Tensor:
 
 
 def drop_if_nobody_used(parameter: nn.Parameter, *, used_here: bool) -> None:
-    """After the sum, before the mean: a parameter that no rank used has no gradient, as in a single process.
+    """Set the gradient of a parameter that no rank used to None, as in a single process.
 
-    Before the mean, because a division may round a tiny negative sum to -0.0.
+    Call it after the sum and before the mean, because a division may round a tiny negative sum to -0.0.
     """
     if not used_here and parameter.grad is not None and nobody_used(parameter.grad):
         parameter.grad = None

@@ -1,14 +1,14 @@
-"""A synchroniser: an object beside the model that makes replicas equal, and their gradients their mean.
+"""A synchroniser: an object beside the model that makes replicas equal and averages their gradients.
 
 The model stays bare; the training loop makes two calls:
 
     synchronizer.broadcast_parameters(model)                         # once, before the first forward
     loss.backward(); synchronizer.sync_gradients(model); optimizer.step()
 
-Special here: which gradients travel, in what parcels and in which order, is planned once, from what the ranks have
-just agreed upon by name, and never from what this rank's backward happened to produce. A rank that did not use a
-parameter sends zeros for it, of the kind by which one that *nobody* used is told apart (``ddp_core.unused``). Nothing
-overlaps with backward: this is the simplest thing that is right, over any ``Communicator``.
+Special here: the gradients to send, their buckets and their order are planned once, from the parameters that all ranks
+have agreed on by name, and never from the gradients that this rank's backward produced. A rank that did not use a
+parameter sends -0.0 for it, so that a parameter that *no* rank used is recognised (``ddp_core.unused``). Nothing
+overlaps with backward: this is the simplest correct design, over any ``Communicator``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ddp_core.unused import mark_absent, mark_present, nobody_used
 
 @dataclass(frozen=True)
 class Plan:
-    """What was agreed for one model: trainable parameters in registration order, and the places of each bucket's."""
+    """The plan agreed for one model: trainable parameters in registration order, and each bucket's indices in them."""
 
     signature: tuple[Any, ...]
     names: list[str]
@@ -55,7 +55,7 @@ class Synchronizer:
         """Copy rank ``root``'s parameters (frozen ones too) and buffers to every rank.
 
         Raises ValueError on every rank if names, shapes, dtypes or order differ between ranks; the message names the
-        first rank and parameter that do.
+        first rank and parameter that differ.
         """
         self._plan(model)
         with torch.no_grad():
@@ -63,10 +63,10 @@ class Synchronizer:
                 self.comm.bcast(tensor, root=root)
 
     def sync_gradients(self, model: nn.Module, use_bucketing: bool | None = None) -> None:
-        """Replace every trainable parameter's ``.grad`` by its mean over ranks; zeros count where a rank has none.
+        """Replace every trainable parameter's ``.grad`` by its mean over ranks; a missing gradient counts as zeros.
 
         One all-reduce per bucket, or one per parameter without bucketing. ``use_bucketing`` None: as constructed. A
-        parameter without a gradient on any rank still has none afterwards. Sparse gradients become dense.
+        parameter that has no gradient on any rank still has none afterwards. Sparse gradients become dense.
 
         Parameters may be frozen or unfrozen between steps, on all ranks in the same step.
 
@@ -79,9 +79,9 @@ class Synchronizer:
                 self._reduce([plan.parameters[place] for place in places])
 
     def _reduce(self, parameters: Sequence[nn.Parameter]) -> None:
-        """One all-reduce for the gradients of ``parameters``, of one dtype and device, end to end in a flat buffer.
+        """Average the gradients of ``parameters``, of one dtype and device, by one all-reduce of a flat buffer.
 
-        The buffer lives only this long. Elements lie in it in the order of their indices, whatever strides the
+        The buffer exists only during this call. Its elements are in the order of their indices, whatever strides the
         gradients have here or on other ranks.
         """
         first = parameters[0]
@@ -94,7 +94,7 @@ class Synchronizer:
             _hand_out(piece.view(parameter.shape), parameter, self.comm.world_size)
 
     def _plan(self, model: nn.Module) -> Plan:
-        """The plan for ``model``; made, after all ranks have compared notes, when the model is new or has changed."""
+        """The plan for ``model``. If the model is new or has changed, all ranks check agreement and make the plan."""
         signature = tuple((n, id(p), p.requires_grad, p.dtype, p.device) for n, p in model.named_parameters())
         known = self._plans.get(model)
         if known is not None and known.signature == signature:
@@ -110,7 +110,7 @@ class Synchronizer:
         return plan
 
     def buckets(self, model: nn.Module) -> list[list[str]]:
-        """Parameter names by bucket, in the order in which buckets travel: the same on every rank."""
+        """Parameter names by bucket, in the order in which buckets are sent: the same on every rank."""
         plan = self._plan(model)
         return [[plan.names[place] for place in bucket] for bucket in plan.buckets]
 
@@ -120,7 +120,7 @@ class Synchronizer:
 
 
 def _fill(piece: torch.Tensor, gradient: torch.Tensor | None) -> None:
-    """Copy ``gradient`` in, dense, or mark it as absent."""
+    """Copy ``gradient`` into ``piece`` as a dense tensor; without a gradient mark ``piece`` as absent."""
     if gradient is None:
         mark_absent(piece)
     else:
@@ -129,7 +129,7 @@ def _fill(piece: torch.Tensor, gradient: torch.Tensor | None) -> None:
 
 
 def _hand_out(piece: torch.Tensor, parameter: nn.Parameter, world_size: int) -> None:
-    """``piece`` is the sum over ranks: leave the mean in ``parameter.grad``, and none if no rank had one."""
+    """Write the mean of ``piece``, a sum over ranks, to ``parameter.grad``; leave None there if no rank had one."""
     if parameter.grad is None and nobody_used(piece):
         return
     if parameter.grad is None or parameter.grad.layout != torch.strided:

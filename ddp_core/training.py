@@ -1,11 +1,11 @@
-"""The training loop of the documents: micro-batches, synchronisation, clipping, step; evaluation; memory.
+"""A training loop with micro-batches, synchronisation, clipping and step; and evaluation.
 
-Special here: what published loops get wrong at the edges. An incomplete last group of micro-batches is averaged over
-what it holds, not over what it should have held. Gradients are clipped after they were synchronised, so every rank
+Special here: it handles edge cases that published loops get wrong. An incomplete last group of micro-batches is
+averaged over its actual number of micro-batches. Gradients are clipped after they were synchronised, so every rank
 clips by the same norm. Batches of uneven size are weighted, so that the mean over ranks is the mean over samples, and
 metrics are added up as numerators and denominators, so that each sample counts once.
 
-The loop drives any wrapper that a ``Driver`` can drive.
+The loop trains any wrapper that a ``Driver`` can drive.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ddp_core.driver import Driver
 from ddp_core.recognition import drive
 
 Forward = Callable[..., Any]
-Loss = Callable[[Forward, Any], torch.Tensor]  # of the wrapper's forward and a micro-batch: the mean over its samples
-Metric = Callable[[Any, Any], tuple[Any, Any]]  # of the model's output and a batch: numerator and denominator
+Loss = Callable[[Forward, Any], torch.Tensor]  # (the wrapper's forward, micro-batch) -> the mean over its samples
+Metric = Callable[[Any, Any], tuple[Any, Any]]  # (the model's output, batch) -> (numerator, denominator)
 
 
 @dataclass(frozen=True)
@@ -67,22 +67,22 @@ def train(
     comm: Ranks | None = None,
     device: Any = None,
 ) -> list[StepRecord]:
-    """Train on ``batches`` once; one optimizer step for every ``num_micro_batches`` of them, and for what is left.
+    """Train on ``batches`` once; one optimizer step for every ``num_micro_batches`` of them, and one for the rest.
 
-    Every rank must bring the same number of batches (torch's DistributedSampler sees to it).
+    Every rank must pass the same number of batches (torch's DistributedSampler ensures it).
 
     Args:
         wrapped: what a strategy's ``wrap(model)`` returned, in any style that ``ddp_core.recognition`` knows.
         loss: see ``supervised``; returns the mean over a micro-batch.
         model: the bare model; needed where ``wrapped`` is no module, as with a synchroniser.
         clip_norm: clip the 2-norm of the synchronised gradients to this.
-        count: how many samples or tokens a micro-batch's loss is the mean of. Given with ``comm``, each micro-batch
-            weighs by its count over all ranks, at the price of one small all-reduce a step; else all weigh the same.
-            For a count of 0 the loss must be 0, not the NaN that is the mean of nothing.
+        count: how many samples or tokens a micro-batch's loss is the mean of. Given with ``comm``, each micro-batch is
+            weighted by its count relative to the sum over all ranks, at the cost of one small all-reduce per step;
+            without it all weigh the same. For a count of 0 the loss must be 0, not NaN, the mean of no samples.
         device: where to move the batches' tensors.
 
     Raises ValueError if ``num_micro_batches`` is not positive, ``count`` is given without ``comm``, or a step's counts
-    are zero on all ranks; TypeError if nothing is known to drive ``wrapped`` with.
+    are zero on all ranks; TypeError if ``wrapped`` is of no style that can be driven.
     """
     if num_micro_batches < 1:
         raise ValueError(f"num_micro_batches must be at least 1, got {num_micro_batches}")
@@ -128,7 +128,7 @@ class Stepper:
         return StepRecord(number, value, grad_norm, time.perf_counter() - start, sum(counts), len(group))
 
     def _weights(self, counts: list[int]) -> tuple[list[float], list[float]]:
-        """What each micro-batch weighs in the gradient, and its share in the loss that this rank reports."""
+        """The weight of each micro-batch in the gradient, and in the loss that this rank reports."""
         if self.count is None:
             return [], [1 / len(counts)] * len(counts)
         assert self.comm is not None
@@ -145,9 +145,10 @@ class Stepper:
 
 
 def weight(comm: Ranks, count: int, device: Any = None) -> float:
-    """What this rank's mean loss over ``count`` samples weighs: ``count * W / (sum of counts over ranks)``.
+    """The weight of this rank's mean loss over ``count`` samples: ``count * W / (sum of counts over ranks)``.
 
-    Collective. The mean over ranks of weighted means is then the mean over all samples. Counts may be of tokens.
+    All ranks must call it. The mean over ranks of weighted means is then the mean over all samples. Counts may be of
+    tokens.
 
     Raises ValueError on every rank if all counts are zero.
     """
@@ -164,7 +165,7 @@ def total_count(comm: Ranks, count: int, device: Any = None) -> int:
 
 
 def accuracy(output: torch.Tensor, batch: Sequence[torch.Tensor]) -> tuple[torch.Tensor, int]:
-    """Metric for ``(*inputs, target)``: targets that are the largest of the last axis of ``output``, of all targets."""
+    """Metric for ``(*inputs, target)``: (targets equal to the argmax over ``output``'s last axis, all targets)."""
     target = batch[-1]
     return (output.argmax(-1) == target).sum(), target.numel()
 
@@ -183,8 +184,9 @@ def evaluate(
     There is one collective, after the last batch, so ranks may have different numbers of batches, or none. Give each
     sample to one rank (``ddp_core.data.ShardSampler``): DistributedSampler repeats some to make shards equal.
 
-    ``model`` is the bare model: wrappers may communicate in their forward. ``forward(model, batch)`` gives its output;
-    by default the batch is ``(*inputs, target)``. Modules are put in evaluation mode and back, each as it was.
+    ``model`` is the bare model, because a wrapper may communicate in its forward. ``forward(model, batch)`` gives the
+    output; by default the batch is ``(*inputs, target)``. Every module is put in evaluation mode and back to its own
+    mode afterwards.
 
     Raises ValueError on every rank if a metric's denominator is zero over all ranks.
     """
@@ -218,7 +220,7 @@ def num_samples(batch: Any) -> int:
 
 
 def move(batch: Any, device: Any) -> Any:
-    """``batch`` with its tensors on ``device``; as it is where ``device`` is None."""
+    """``batch`` with its tensors on ``device``; ``batch`` itself if ``device`` is None."""
     if device is None:
         return batch
     if isinstance(batch, torch.Tensor):

@@ -1,12 +1,12 @@
-"""Taking turns: gradients travel in parcels, and the parcels in one order that is fixed on every rank beforehand.
+"""Sends gradients in parcels, and the parcels in one order that is fixed beforehand and equal on every rank.
 
-Gradients become ready in an order that may legally differ from rank to rank: a branch taken by the data, an expert, a
+Gradients become ready in an order that may legally differ from rank to rank: a data-dependent branch, an expert, a
 parameter that is unused here. Collectives have no addresses: the n-th on one rank meets the n-th on the others. So a
-parcel leaves only when it is complete *and* all parcels before it have left. A rank that is ready early waits its
-turn; what is still missing when backward is over leaves then, absent gradients included.
+parcel is sent only when it is complete *and* all parcels before it have been sent. A parcel that is ready early waits
+its turn; parcels that are incomplete when backward is over are sent then, absent gradients included.
 
-Special here: this is the whole difference between an overlapped strategy that is right and one that adds up different
-parameters on different ranks (24 of 39 public wrappers do, when a branch depends on the rank).
+Special here: an overlapped strategy without this fixed order adds up different parameters on different ranks (24 of 39
+public wrappers do, when a branch depends on the rank).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class InTurn(Strategy):
     """A strategy that sends ``parcels`` while backward is running, each in its turn."""
 
     def set_parcels(self, parcels: Sequence[Parcel]) -> None:
-        """Fix the parcels and their order: the same on every rank. Between backwards only."""
+        """Fix the parcels and their order, which must be the same on every rank. Call it only between backwards."""
         self.parcels = list(parcels)
         self._place = {id(p): (number, parcel) for number, parcel in enumerate(parcels) for p in parcel.parameters}
         self.reset()
@@ -59,9 +59,9 @@ class InTurn(Strategy):
             self.send_next()
 
     def gradient_late(self, parameter: nn.Parameter) -> None:
-        """More of a gradient, from a re-entrant checkpoint: whatever has not left waits for the end of backward.
+        """Take note of a further part of a gradient, from a re-entrant checkpoint: its parcel waits for backward's end.
 
-        Raises RuntimeError if it has left already: then this strategy cannot be right, and says so.
+        Raises RuntimeError if the parcel was sent already, because the mean would then be wrong.
         """
         number, parcel = self._place[id(parameter)]
         if id(parameter) not in self._ready:
@@ -77,13 +77,13 @@ class InTurn(Strategy):
         parcel.num_waiting += 1
 
     def send_next(self) -> None:
-        """Send the next parcel on its way."""
+        """Send the next parcel."""
         parcel = self.parcels[self.num_sent]
         self.num_sent += 1
         self.send(parcel)
 
     def backward_done(self) -> None:
-        while self.num_sent < len(self.parcels):  # parcels with a gradient that this rank has not, or has late
+        while self.num_sent < len(self.parcels):  # parcels with a gradient that is absent or late on this rank
             for parameter in self.parcels[self.num_sent].parameters:
                 if id(parameter) not in self._ready:
                     self.take(self.parcels[self.num_sent], parameter)
@@ -95,7 +95,7 @@ class InTurn(Strategy):
             self.arrived(parcel)
 
     def take(self, parcel: Parcel, parameter: nn.Parameter) -> None:
-        """Put ``parameter.grad`` (None: this rank has none) into ``parcel``. May be asked again for late gradients."""
+        """Put ``parameter.grad`` (None: this rank has none) into ``parcel``. Called again for late gradients."""
 
     @abstractmethod
     def send(self, parcel: Parcel) -> None:
@@ -103,4 +103,4 @@ class InTurn(Strategy):
 
     @abstractmethod
     def arrived(self, parcel: Parcel) -> None:
-        """The sum is there: leave the mean in every ``parameter.grad``."""
+        """Leave the mean in every ``parameter.grad`` of ``parcel``, whose sum has arrived."""

@@ -1,12 +1,12 @@
-"""Parameters that took no part: how "nobody used this" crosses the wire without a byte or a call of its own.
+"""Marks gradients of unused parameters, so that ranks learn "no rank used this" without extra bytes or calls.
 
-Every rank must bring something to every collective, or the collectives pair wrongly from there on. A rank that did not
-use a parameter brings zeros. But if *no* rank used it, its gradient has to stay None, as in a single process: an
-optimizer with weight decay or momentum moves a parameter with a zero gradient, and leaves one without alone.
+Every rank must take part in every collective, or later collectives pair wrongly. A rank that did not use a parameter
+sends zeros. But if *no* rank used it, its gradient must stay None, as in a single process: an optimizer with weight
+decay or momentum moves a parameter with a zero gradient, but skips one with None.
 
 Special here: absent gradients are sent as *minus* zero. In IEEE arithmetic a sum is -0.0 only if every term is, so a
-parameter that arrives as -0.0 was used by nobody; and a rank that did use it makes sure, by adding +0.0, that its
-first element is not -0.0 by chance. torch's DDP needs an all-reduce of a bitmap for the same
+sum of -0.0 shows that no rank used the parameter. A rank that used it adds +0.0 to its first element, so that this
+element is not -0.0 by chance. torch's DDP needs an all-reduce of a bitmap for the same
 (``find_unused_parameters=True``), and without it fails at the next forward.
 """
 
@@ -17,7 +17,7 @@ from torch import nn
 
 
 def absent_gradient(parameter: nn.Parameter) -> torch.Tensor:
-    """What a rank that did not use ``parameter`` sends: -0.0 everywhere, in the parameter's shape and layout."""
+    """The gradient to send for an unused ``parameter``: -0.0 everywhere, in the parameter's shape and layout."""
     return mark_absent(torch.empty_like(parameter, memory_format=torch.preserve_format).detach())
 
 
@@ -36,7 +36,7 @@ def mark_present(gradient: torch.Tensor) -> None:
 
 
 def nobody_used(summed: torch.Tensor) -> bool:
-    """Is ``summed``, an all-reduced gradient, one that every rank sent as absent? False for an empty one."""
+    """Return whether every rank sent the all-reduced gradient ``summed`` as absent. False for an empty one."""
     if not summed.numel():
         return False
     first = _real(summed)[(0,) * _real(summed).dim()]

@@ -1,7 +1,7 @@
-"""May this model be wrapped? What one rank can tell of it alone; the ranks then agree on it (ddp_core.agreement).
+"""Checks on one rank whether a model may be wrapped; the ranks then agree on the result (ddp_core.agreement).
 
-Special here: a model that is wrapped already is recognised by the hook on its parameters, also when only the bare model
-is handed over a second time: two wrappers would average twice, and divide twice.
+Special here: a model that is wrapped already is recognised by the hook on its parameters, even if the bare model is
+passed a second time. Two wrappers would sum and divide its gradients twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ddp_core.comm import Comm
 
 
 class FirstWrapHook:
-    """The hook on each parameter. It does not keep its wrapper alive, and marks the parameter as wrapped."""
+    """The hook on each parameter. It marks the parameter as wrapped, and does not keep its wrapper alive."""
 
     def __init__(self, method: weakref.WeakMethod[Callable[[nn.Parameter], None]]) -> None:
         self.method = method
@@ -29,7 +29,7 @@ class FirstWrapHook:
 
 
 def objection_to(module: nn.Module, comm: Comm) -> str | None:
-    """Why ``module`` cannot be wrapped on this rank; None if it can."""
+    """The reason why ``module`` cannot be wrapped on this rank; None if it can."""
     for name, part in module.named_modules():
         if isinstance(part, DistributedDataParallel) or hasattr(part, "broadcast_state"):
             return f"{f'submodule {name!r}' if name else 'the model'} is wrapped already: wrap the bare model, once"
@@ -50,9 +50,9 @@ def objection_to(module: nn.Module, comm: Comm) -> str | None:
 
 
 def hook_objection(parameters: Iterable[nn.Parameter]) -> str | None:
-    """Someone else works on gradients in the middle of backward, before they are averaged. None: nobody does.
+    """The reason to refuse ``parameters`` if other hooks use gradients during backward, before averaging; else None.
 
-    An optimizer that steps there steps on what this rank alone has computed, and the replicas drift apart.
+    An optimizer that steps there uses this rank's own gradients, and the replicas diverge.
     """
     for parameter in parameters:
         if hasattr(parameter, "_in_backward_optimizers"):

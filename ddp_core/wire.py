@@ -1,12 +1,12 @@
 """bfloat16 on the wire, float32 in the sum: half the bytes, and an error that does not grow with the world size.
 
 An all-reduce of bfloat16 rounds after every addition: over W ranks the error grows with W. Here each rank rounds its
-share once, every rank adds up one W-th of the buffer in float32, in rank order, and the sums are rounded once more on
-their way back. So an element is off by at most (u + u + u*u) times the sum of the magnitudes, with u = 2**-8 the unit
+gradients once, every rank adds up one W-th of the buffer in float32, in rank order, and the sums are rounded once more
+when sent back. So an element is off by at most (u + u + u*u) times the sum of the magnitudes, with u = 2**-8 the unit
 roundoff of bfloat16, for any W. Bytes per rank: 2 * (W-1)/W * n * 2, against 2 * (W-1)/W * n * 4 in float32.
 
-Special here: the owner's rounding of a sum is everyone's, its own included; otherwise the owner of a part would keep
-more digits than the others, and replicas would drift apart.
+Special here: the rank that adds up a part uses the rounded sum itself, as all other ranks do. Otherwise it would keep
+more digits than the others, and replicas would diverge.
 """
 
 from __future__ import annotations
@@ -41,6 +41,6 @@ class Bfloat16Wire:
 
 
 def _rounded(exact: torch.Tensor) -> torch.Tensor:
-    """``exact`` in bfloat16. What is rounded away becomes +0.0: -0.0 is kept for "absent" (ddp_core.unused)."""
+    """``exact`` in bfloat16. A value that rounds to zero becomes +0.0: -0.0 means "absent" (ddp_core.unused)."""
     rounded = exact.to(torch.bfloat16)
     return rounded.masked_fill_((rounded == 0) & (exact != 0), 0.0)

@@ -1,9 +1,9 @@
 """DataParallel: replicas that start equal, and a strategy that keeps their gradients equal.
 
-Special here: this is everything that data-parallel wrappers share and so often get wrong on the side: agreement
-at the start checked by *name*, buffers, ``no_sync`` that is restored on exceptions, a backward that raises, a model
-that changes after wrapping, and the end of backward found through autograd's own callback, so that
-``loss.backward()`` returns with synchronised gradients and a training loop needs no further call.
+Special here: the parts that all data-parallel wrappers need and often get wrong are in this module: agreement at the
+start checked by *name*, buffers, ``no_sync`` that is restored on exceptions, a backward that raises, and a model that
+changes after wrapping. It finds the end of backward through autograd's own callback, so ``loss.backward()`` returns
+with synchronised gradients and a training loop needs no further call.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ _live: weakref.WeakSet[DataParallel] = weakref.WeakSet()
 class DataParallel(nn.Module, Joinable):
     """Wrap ``module`` so that every rank's gradients are the mean over ranks when ``backward()`` returns.
 
-    What synchronises is decided when ``backward()`` runs: gradients that have accumulated so far are averaged, unless
-    it runs inside ``no_sync()``. A parameter that no rank used keeps ``grad=None``. ``state_dict()`` is the bare
-    model's. Not supported, and refused: ``backward(create_graph=True)``, copying and pickling the wrapper.
+    ``backward()`` averages all gradients accumulated so far, unless it runs inside ``no_sync()``. A parameter that no
+    rank used keeps ``grad=None``. ``state_dict()`` is the bare model's. The wrapper refuses
+    ``backward(create_graph=True)``, copying and pickling.
 
     Args:
         module: the same architecture on every rank; its weights may differ, rank 0's are taken.
         strategy: how gradients travel, for example ``Bucketed(bucket_cap_mb=25)``.
         comm: the ranks that take part; all of them by default.
-        broadcast_buffers: copy rank 0's buffers (BatchNorm's running statistics, ...) to all ranks before
-            each synchronised training forward. Unlike torch's DDP not before others, so that one rank may evaluate
-            alone; call ``broadcast_state()`` first where all ranks are to evaluate with the same statistics.
+        broadcast_buffers: copy rank 0's buffers (BatchNorm's running statistics, ...) to all ranks before each
+            synchronised training forward. Unlike torch's DDP, it does not copy them before other forwards, so that one
+            rank may evaluate alone. To evaluate with equal statistics on all ranks, call ``broadcast_state()`` first.
         start: ``"broadcast"`` rank 0's state, or ``"require_equal"``: refuse replicas that differ by a byte.
 
     Raises:
         ValueError: on every rank, if ``module`` has no trainable parameter, is wrapped already, lies on a device that
             the process group does not serve, or if names, shapes, strides or dtypes of parameters or buffers differ
-            between ranks; the message names the first rank and parameter that do.
+            between ranks; the message names the first rank and parameter that differ.
         RuntimeError: there is no process group.
     """
 
@@ -93,7 +93,7 @@ class DataParallel(nn.Module, Joinable):
         hook = FirstWrapHook(weakref.WeakMethod(self._gradient_ready))
         self._handles = [p.register_post_accumulate_grad_hook(hook) for _, p in named]
         self._census = Census(self.module)
-        self._buffer_holders = [part._buffers for part in self.module.modules()]  # what they hold may be replaced
+        self._buffer_holders = [part._buffers for part in self.module.modules()]  # the buffers may be replaced
 
     # -- a training step ---------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class DataParallel(nn.Module, Joinable):
         if not torch.is_grad_enabled():
             self._first_without_graph = True
             return self.module(*args, **kwargs)
-        # Inside a backward a checkpoint computes this forward again; only a re-entrant one had no graph before.
+        # Inside a backward a checkpoint repeats this forward. Only a re-entrant one ran it without a graph before.
         if current_backward() < 0 or self._first_without_graph:
             self._before_forward()
         self._first_without_graph = False
@@ -140,7 +140,7 @@ class DataParallel(nn.Module, Joinable):
             self._find_shared_gradients()
             self.strategy.backward_started()
         gradient = parameter.grad
-        if gradient is None:  # autograd brought an undefined gradient: as if this rank had not used the parameter
+        if gradient is None:  # autograd passed an undefined gradient: as if this rank had not used the parameter
             return
         if torch.is_grad_enabled():
             raise RuntimeError(
@@ -149,7 +149,7 @@ class DataParallel(nn.Module, Joinable):
             )
         if id(parameter) not in self._announce_to_strategy or id(parameter) in self._apart:
             return
-        if gradient.is_sparse:  # from an operator that no module declares: other ranks expect it dense
+        if gradient.is_sparse:  # from an operator that no module declares as sparse: other ranks expect it dense
             parameter.grad = gradient.to_dense()
         if outermost:
             self.strategy.gradient_ready(parameter)
@@ -161,7 +161,7 @@ class DataParallel(nn.Module, Joinable):
             self._synchronise_rest()
 
     def _synchronise_rest(self) -> None:
-        """End a synchronised backward: what was not announced is sent as it is, or as absent."""
+        """End a synchronised backward: send the gradients that were not announced, as they are or as absent."""
         for parameter in self._parameters_in_turn if self._apart or self._sparse_seen else ():
             if id(parameter) in self._apart and parameter.grad is not None:
                 parameter.grad = parameter.grad.clone()
@@ -174,7 +174,7 @@ class DataParallel(nn.Module, Joinable):
             self._sparse.reduce()
 
     def _abandon_backward(self) -> None:
-        """The last backward raised. Its peers may be waiting: bring what it still owes, and keep none of it."""
+        """Take part in the collectives that the last backward, which raised, still owes its peers; drop the results."""
         self._backward.forget()
         if not self._gradients_seen:
             return
@@ -186,7 +186,7 @@ class DataParallel(nn.Module, Joinable):
         self.synchronise_nothing(keep=False)
 
     def synchronise_nothing(self, *, keep: bool) -> None:
-        """Take part in a backward of the others without gradients of one's own; keep theirs, or nothing."""
+        """Take part in the others' backward without own gradients; keep the resulting means if ``keep``."""
         if not self._gradients_seen:
             self.strategy.backward_started()
         for parameter in self._parameters_in_turn:
@@ -196,7 +196,7 @@ class DataParallel(nn.Module, Joinable):
             parameter.grad = None
 
     def _refuse_company(self) -> None:
-        """Two wrapped models in one backward and one process group: what each sends could meet the other's."""
+        """Raise if two wrapped models share a backward and a process group: their collectives could pair wrongly."""
         _live.add(self)
         for other in _live:
             together = other is not self and other._backward.outermost == self._backward.outermost
@@ -208,7 +208,7 @@ class DataParallel(nn.Module, Joinable):
                 )
 
     def _find_shared_gradients(self) -> None:
-        """Two parameters may hold one gradient tensor: it is final only when both have added to it."""
+        """Find parameters that share a gradient tensor, which is final only when all of them have added to it."""
         holders: defaultdict[int, list[int]] = defaultdict(list)
         for parameter in self._parameters_in_turn:
             if parameter.grad is not None:
@@ -219,7 +219,7 @@ class DataParallel(nn.Module, Joinable):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backwards inside this context only accumulate; the first one outside synchronises the accumulated sum."""
+        """A context in which backwards only accumulate; the first one outside synchronises the accumulated sum."""
         before, self.synchronises = self.synchronises, False
         try:
             yield
@@ -227,7 +227,7 @@ class DataParallel(nn.Module, Joinable):
             self.synchronises = before
 
     def join(self, *, divide_by_initial_world_size: bool = True, throw_on_early_termination: bool = False) -> Join:
-        """A context for uneven inputs: ranks that leave it early answer the others' collectives until all are done.
+        """A context for uneven inputs: ranks that leave early take part in the others' collectives until all are done.
 
         Args:
             divide_by_initial_world_size: gradients are divided by the world size, or by the number of active ranks.
@@ -251,13 +251,13 @@ class DataParallel(nn.Module, Joinable):
         self.strategy.divisor = self._sparse.divisor = num_active if self.join_divisor == 0 else self.comm.world_size
 
     def plan_of_step(self) -> int:
-        """What this forward and its backward synchronise."""
+        """The code (see ``joining``) of what this forward and its backward synchronise."""
         if not self.synchronises:
             return joining.SILENT
         return joining.GRADIENTS_AND_BUFFERS if self.training else joining.GRADIENTS
 
     def left_join(self) -> None:
-        """The join() context is over: from here on, steps are as before it."""
+        """End the join() context: later steps are as before it."""
         self.join_divisor = self._announced = None
         self._join_config = type(self._join_config).construct_disabled_join_config()
         self.set_divisor(self.comm.world_size)
@@ -280,21 +280,21 @@ class DataParallel(nn.Module, Joinable):
             broadcast_all(self.comm, held, src)
 
     def unwrap(self) -> nn.Module:
-        """Take the hooks off and give the bare model back: to change it, and wrap it again."""
+        """Remove the hooks and return the bare model, which may then be changed and wrapped again."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
         return self.module
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The bare model's: no ``module.`` in front of its names, so checkpoints go both ways."""
+        """The bare model's state: names have no ``module.`` prefix, so checkpoints fit both wrapper and bare model."""
         return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
         return self.module.load_state_dict(state_dict, strict=strict, assign=assign)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """As part of a larger model: find the names without ``module.``."""
+        """Load names without ``module.``, where this wrapper is part of a larger model."""
         for name in [n for n in state_dict if n.startswith(prefix)]:
             state_dict[prefix + "module." + name.removeprefix(prefix)] = state_dict.pop(name)
 

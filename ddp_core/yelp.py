@@ -1,8 +1,8 @@
 """SmolLM2-360M on Yelp reviews: the job of the published measurements, with its real data where it can be fetched.
 
 Special here: padding is masked by *position*, not by token. The tokenizer's padding token also ends texts, so masking
-by its id would unlearn where texts end. And ranks decide together: if one cannot fetch, all take synthetic tokens of
-the same shape and random weights of the same model, and ``origin`` says so.
+by its id would remove the targets that teach where texts end. Ranks decide together: if one cannot fetch, all use
+synthetic tokens of the same shape and random weights of the same model, and ``origin`` says so.
 
 ``datasets`` and ``transformers`` are optional (``pip install 'lockstep-ddp[yelp]'``) and imported when asked for.
 """
@@ -101,7 +101,7 @@ def model(
 def synthetic_reviews(
     num_train: int = 32, num_eval: int = 16, *, length: int = 256, seed: int = 42, reason: str = "asked for"
 ) -> Yelp:
-    """Random tokens of random length up to ``length``, padded and masked as reviews are. Nothing to learn in them."""
+    """Random tokens of random length up to ``length``, padded and masked like reviews. They teach nothing."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(num: int) -> Reviews:
@@ -114,9 +114,9 @@ def synthetic_reviews(
 
 
 def tokenise(tokenizer: Callable[..., Any], texts: Sequence[str], stars: Sequence[int], length: int) -> Reviews:
-    """``texts`` cut or padded on the right to ``length`` tokens; ``tokenizer`` is called as those of transformers are.
+    """``texts`` cut or padded on the right to ``length`` tokens; ``tokenizer`` has the interface of transformers'.
 
-    Raises ValueError if it pads elsewhere than on the right.
+    Raises ValueError if it does not pad on the right.
     """
     out = tokenizer(list(texts), padding="max_length", truncation=True, max_length=length)
     tokens, mask = torch.tensor(out["input_ids"]), torch.tensor(out["attention_mask"])
@@ -132,7 +132,7 @@ def next_token_loss(forward: Callable[..., Any], batch: Batch) -> torch.Tensor:
 
 
 def num_tokens(batch: Batch) -> int:
-    """How many tokens ``next_token_loss`` is the mean over."""
+    """The number of tokens over which ``next_token_loss`` is the mean."""
     return int((batch["labels"][:, 1:] != IGNORED).sum())
 
 
@@ -142,12 +142,12 @@ def stars_loss(forward: Callable[..., Any], batch: Batch) -> torch.Tensor:
 
 
 def stars_accuracy(output: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:
-    """Metric for ``ddp_core.training.evaluate``: reviews whose stars are guessed, of all."""
+    """Metric for ``ddp_core.training.evaluate``: (reviews with correctly predicted stars, all reviews)."""
     return (output.argmax(-1) == batch["stars"]).sum(), len(output)
 
 
 def next_token_accuracy(output: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Metric for ``ddp_core.training.evaluate``: real tokens that are guessed from those before, of all."""
+    """Metric for ``ddp_core.training.evaluate``: (real tokens predicted from those before, all real tokens)."""
     target = batch["labels"][:, 1:]
     real = target != IGNORED
     return ((output[:, :-1].argmax(-1) == target) & real).sum(), real.sum()
@@ -179,7 +179,7 @@ def _fetch_weights() -> dict[str, torch.Tensor]:
 
 
 def _together(fetch: Callable[[], T], comm: Gathers | None) -> tuple[T | None, str]:
-    """What ``fetch`` returns, if it succeeds on every rank; else None and the first reason, on every rank."""
+    """The result of ``fetch`` if it succeeds on every rank; else None and the first reason, on every rank."""
     result, reason = None, None
     try:
         result = fetch()
@@ -192,7 +192,7 @@ def _together(fetch: Callable[[], T], comm: Gathers | None) -> tuple[T | None, s
 
 
 def _is_unreachable(error: Exception) -> bool:
-    """Is it the network? The hub's libraries raise OSErrors mostly, and sometimes their HTTP client's own error."""
+    """Return whether the network failed. The hub's libraries raise OSError, or sometimes their HTTP client's error."""
     return isinstance(error, OSError) or any(base.__name__ == "TransportError" for base in type(error).__mro__)
 
 

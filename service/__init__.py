@@ -1,5 +1,5 @@
-"""The service: verifications over HTTP, kept in a queue that loses nothing.
+"""The service: verifications over HTTP, kept in a queue that loses no run.
 
-Needs the ``service`` extra. Imports go ``serve -> app -> routes -> worker | queue -> runs -> db``; only ``queue``
-knows DBOS, only ``worker`` and ``submission`` call the verifier's engine.
+It needs the ``service`` extra. Imports go ``serve -> app -> routes -> worker | queue -> runs -> db``; only ``queue``
+imports DBOS, only ``worker`` and ``submission`` call the verifier's engine.
 """

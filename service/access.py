@@ -1,7 +1,7 @@
-"""Who may ask for what: ``Depends(needs("submit"))`` on a router or a route.
+"""Checks callers' permissions: ``Depends(needs("submit"))`` on a router or a route.
 
-Special here: keys are asked for unless nobody but this machine can reach the service, which is judged by the address
-that it listens on (or, in a container, by the one that it is published on). There is no other way to switch them off.
+Special here: keys are required unless only this machine can reach the service, which is decided by the address that it
+listens on (or, in a container, by the one that it is published on). There is no other way to switch keys off.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_loopback(host: str) -> bool:
 
 
 def needs(scope: Scope) -> Callable[..., Awaitable[Caller]]:
-    """The dependency that lets through who may ``scope``."""
+    """The dependency that admits a caller whose scope covers ``scope``."""
 
     async def let_through(
         request: Request,
@@ -49,7 +49,7 @@ def needs(scope: Scope) -> Callable[..., Awaitable[Caller]]:
         given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None,
     ) -> Caller:
         caller: Caller | None = getattr(request.state, "caller", None)
-        if caller is None:  # a route may need more than its router does: it is one request, and one look
+        if caller is None:  # a router and its route may both check: count and look up once per request
             caller = await _known(request, context, _token(request, given))
             context.limits.request(caller)
             request.state.caller = caller
@@ -62,7 +62,7 @@ def needs(scope: Scope) -> Callable[..., Awaitable[Caller]]:
 
 
 async def _known(request: Request, context: Context, token: str | None) -> Caller:
-    """Who asks, and from where. Asks the database, in a thread, only where keys are asked for."""
+    """The caller and its address. Queries the database, in a thread, only where keys are required."""
     if asks_for_keys(context.settings):
         caller = await run_in_threadpool(_who, context, token)
     else:
@@ -72,8 +72,8 @@ async def _known(request: Request, context: Context, token: str | None) -> Calle
 
 
 def _check_host(header: str, settings: Settings) -> None:
-    """Whoever asks without a key must have meant this machine: a page elsewhere can have its own name resolve to here
-    (DNS rebinding), and a visitor's browser would then ask us in its name."""
+    """Refuse a request without a key whose ``Host`` does not name this machine. Otherwise a foreign page whose name
+    resolves to this machine (DNS rebinding) could send requests through a visitor's browser."""
     try:
         host = urlsplit(f"//{header}").hostname or ""
     except ValueError:
@@ -88,7 +88,7 @@ def _check_host(header: str, settings: Settings) -> None:
 
 
 def _token(request: Request, given: HTTPAuthorizationCredentials | None) -> str | None:
-    """The key that was sent; a browser's is a cookie, which opens our pages, and what may be read."""
+    """The key that was sent. A browser sends it as a cookie, which is accepted for our pages and for reading."""
     if given is not None:
         return given.credentials
     reads = request.method in ("GET", "HEAD") or request.url.path.startswith(PAGES)

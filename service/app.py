@@ -1,6 +1,6 @@
-"""The HTTP side: ``create_app(settings)`` puts routes, errors and what they share together.
+"""The HTTP side: ``create_app(settings)`` combines routes, error handlers and their shared context.
 
-Special here: it neither migrates nor executes anything, so any number of it may run beside each other. FastAPI's
+Special here: it neither migrates nor executes anything, so any number of API processes may run at once. FastAPI's
 own documentation pages are left out because they load their scripts from elsewhere; ``/openapi.json`` is served.
 """
 

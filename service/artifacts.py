@@ -1,8 +1,8 @@
-"""The files that a run has left, and how one of them is opened for somebody who names it.
+"""Lists the files of a run, and opens one of them by name.
 
-Special here: what ranks wrote may be anything, links to other places among it. A name is walked part by part from the
-run's own directory, each opened without following links (``O_NOFOLLOW``, relative to the one before), so there is no
-moment between a check and its use; and nothing but a regular file is ever read from.
+Special here: ranks may have written anything, including links to other places. A name is walked part by part from the
+run's own directory, each part opened without following links (``O_NOFOLLOW``, relative to the one before), so nothing
+can change between a check and its use. Only regular files are ever read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Artifact:
 
 
 def listed(folder: Path) -> list[Artifact]:
-    """The regular files below ``folder``, by name; links and what is behind them are left out."""
+    """The regular files below ``folder``, by name; links are left out, and not followed."""
     found: list[Artifact] = []
     for root, folders, files in os.walk(folder):
         folders.sort()
@@ -54,12 +54,12 @@ def opened(folder: Path, name: str) -> tuple[BinaryIO, int] | None:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         for part in parts[:-1]:
             descriptor = _step(descriptor, part, os.O_DIRECTORY)
-        descriptor = _step(descriptor, parts[-1], os.O_NONBLOCK)  # a pipe without a writer would be waited for
+        descriptor = _step(descriptor, parts[-1], os.O_NONBLOCK)  # opening a pipe without a writer would block
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
             return None
-    except (OSError, ValueError):  # ValueError: a name that no file system takes
+    except (OSError, ValueError):  # ValueError: a name that cannot be a file's
         return None
     return os.fdopen(descriptor, "rb"), status.st_size
 
@@ -72,10 +72,10 @@ def _step(folder: int, part: str, flags: int) -> int:
 
 
 def read(file: BinaryIO, num_bytes: int) -> Iterator[bytes]:
-    """As many bytes as were announced, and no more, should the file grow.
+    """Yield at most ``num_bytes`` bytes, the announced length, even if the file grows.
 
-    Takes a file and not its descriptor: a client may be gone before the first byte is asked for, and then nothing in
-    here runs; a file that is forgotten is closed.
+    It takes a file and not its descriptor: if the client leaves before the first byte is read, this code never runs,
+    but Python closes the file when it is no longer referenced.
     """
     with file:
         while num_bytes and (chunk := file.read(min(_CHUNK, num_bytes))):

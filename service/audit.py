@@ -1,7 +1,7 @@
-"""Who did what: one row for every change that somebody asked for, kept as long as the operator says.
+"""The audit log: one row for every change that a caller requested, kept as long as the operator says.
 
-Special here: a row is written in the transaction of the change itself, so neither is there without the other. Requests
-that were refused change nothing and are in the log only, or anybody could fill the database by being refused.
+Special here: a row is written in the transaction of the change itself, so neither exists without the other. Refused
+requests change nothing and are in the log only; otherwise any refused caller could fill the database.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from service.db import AuditRow
 
 
 def record(session: Session, caller: Caller, action: str, target: str) -> None:
-    """Within the caller's transaction."""
+    """Add a row within the transaction of ``session``."""
     who = {"key_id": caller.id, "name": caller.name, "address": caller.address}
     session.add(AuditRow(at=datetime.now(UTC), action=action, target=target, **who))
 
 
 def operator() -> Caller:
-    """Whoever works on the database itself, by command."""
+    """The caller for commands that work on the database itself."""
     try:
         name = getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as containers have
+    except (KeyError, OSError):  # a user id without a name, as in containers
         name = "unnamed user"
     return Caller(COMMAND_LINE, name[:100], "admin")
 
 
 def page(engine: sa.Engine, limit: int, before: int | None) -> Sequence[AuditRow]:
-    """Newest first."""
+    """At most ``limit`` rows, newest first."""
     query = sa.select(AuditRow).order_by(AuditRow.id.desc()).limit(limit)
     if before is not None:
         query = query.where(AuditRow.id < before)

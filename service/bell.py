@@ -1,7 +1,7 @@
-"""Rings for a stream when something has happened to its run: one look at the database for all streams of a process.
+"""Wakes streams when their run has a new event: one database query serves all streams of a process.
 
-Special here: whoever listens has subscribed *before* he reads, so what happens in between rings. Numbers of events are
-given before they are committed, on Postgres: each look goes back over the last ones, in case one came late.
+Special here: a stream subscribes *before* it reads events, so an event in between still wakes it. Postgres numbers
+events before they are committed, so each query reads the last ones again, in case one was committed late.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import structlog
 from service.db import EventRow
 
 EVERY_S = 0.2
-LATE = 500  # events that may have been numbered before one that was committed later
+LATE = 500  # how many of the newest events each query reads again
 log = structlog.get_logger()
 
 
 class Bell:
-    """Belongs to one event loop."""
+    """Wakes the streams of one event loop; it must be used only there."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -33,7 +33,7 @@ class Bell:
 
     @contextmanager
     def subscribed(self, run_id: str) -> Iterator[asyncio.Event]:
-        """An event that is set whenever something happens to ``run_id``; whoever waits for it clears it."""
+        """An ``asyncio.Event`` that is set at each event of ``run_id``; the stream that waits for it clears it."""
         rung = asyncio.Event()
         self._listening[run_id].add(rung)
         if self._task is None or self._task.done():
@@ -46,25 +46,25 @@ class Bell:
                 del self._listening[run_id]
 
     def close(self) -> None:
-        """The service stops: whoever listens is to end. Clients take a stream up again elsewhere, or later."""
+        """Wake all streams so that they end, because the service stops. Clients resume a stream elsewhere or later."""
         self.closed = True
         for rung in set[asyncio.Event]().union(*self._listening.values()):
             rung.set()
 
     async def _watch(self) -> None:
-        """Look as long as anybody listens."""
+        """Query the database repeatedly as long as any stream is subscribed."""
         self._seen = None
         while self._listening and not self.closed:
             try:
                 for run_id in await asyncio.to_thread(self._new):
                     for rung in self._listening.get(run_id, ()):
                         rung.set()
-            except Exception:  # the database may be away for a while; streams look for themselves now and then
+            except Exception:  # the database may be unreachable for a while; streams also query it themselves
                 log.warning("looking for events failed")
             await asyncio.sleep(EVERY_S)
 
     def _new(self) -> set[str]:
-        """The runs that something has happened to since the last look; at the first one all that were lately."""
+        """The runs with events since the last query; at the first query the runs of the newest ``LATE`` events."""
         newest = sa.select(EventRow.id, EventRow.run_id).order_by(EventRow.id.desc()).limit(LATE)
         with self._engine.connect() as connection:
             found = connection.execute(newest).all()

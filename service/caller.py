@@ -1,4 +1,4 @@
-"""Who asks, and what he may: a scope is one of three, and each may what those before it may."""
+"""The caller of a request, and its scope: one of three, each of which includes those before it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 @dataclass(frozen=True)
 class Caller:
-    """The holder of an API key; or everybody, where none is asked for."""
+    """The holder of an API key, or ``EVERYBODY`` where no key is required."""
 
     id: str
     name: str

@@ -1,7 +1,7 @@
-"""What a worker does beside executing: send messages that are due, delete what is old.
+"""A worker's background tasks: sending messages that are due, and deleting old data.
 
-Special here: any number of workers do it at once, each chore being safe for that, and a chore that fails is tried again
-at its next turn: a database that is away is no reason to stop.
+Special here: any number of workers may run the same chore at once. A chore that fails is tried again at its next turn,
+because an unreachable database is no reason to stop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 class Chores:
-    """A thread of their own: a receiver that does not answer holds up nothing else."""
+    """Runs the chores in a thread of its own, so that a receiver that does not answer delays nothing else."""
 
     def __init__(self, settings: Settings, engine: sa.Engine) -> None:
         self._producer = Producer(engine)
@@ -35,7 +35,7 @@ class Chores:
         self._thread.start()
 
     def stop(self) -> None:
-        """At once: a message that is being sent will be sent again by whoever comes next."""
+        """Stop without waiting. A message that is being sent will be sent again by another worker."""
         self._stopping.set()
 
     def _run(self) -> None:

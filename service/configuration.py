@@ -1,9 +1,9 @@
-"""``docs/configuration.md``: every variable of the environment that Lockstep reads, written from where it is read.
+"""``docs/configuration.md``: every environment variable that Lockstep reads, generated from the code that reads it.
 
     python -m service.configuration --write docs/configuration.md
 
-Special here: the service's are its ``Settings``, with their defaults and rules; the others are listed here, and a test
-looks through the source for one that is in neither.
+Special here: the service's variables come from its ``Settings``, with defaults and rules. The others are listed here,
+and a test searches the source for variables that are in neither.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pydantic_core import PydanticUndefined
 from service.settings import Settings
 from verifier.containers.limits import ContainerLimits
 
-# Of the launchers and the command: name, default, what it is.
+# Variables of the launchers and the command: name, default, meaning.
 OTHERS: dict[str, tuple[str, str]] = {
     "LOCKSTEP_RANK_IMAGES": ("`lockstep-rank`", "images that ranks may run in, by commas; the first is the default"),
     "LOCKSTEP_GPUS": ("", "GPUs that ranks may get, as the container engine names them, by commas; none: none"),
@@ -37,7 +37,7 @@ OTHERS: dict[str, tuple[str, str]] = {
     "LOCKSTEP_SERVER": ("`http://127.0.0.1:8000`", "the service that `lockstep submit`, `watch` and `runs` speak to"),
     "LOCKSTEP_API_KEY": ("", "the key that they show it"),
 }
-# Set by Lockstep for its own processes; not for people.
+# Set by Lockstep for its own processes, not by users.
 INTERNAL = {"LOCKSTEP_PROCESS"}
 
 

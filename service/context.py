@@ -1,4 +1,4 @@
-"""What the routes share: made once by ``create_app``, handed to each by ``ContextOf``."""
+"""The objects that all routes share, made once by ``create_app`` and passed to each by ``ContextOf``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Context:
     bell: Bell
 
 
-async def _context(request: Request) -> Context:  # not plain: that would be a thread's work, for nothing
+async def _context(request: Request) -> Context:  # async: FastAPI would run a plain function in a thread
     context: Context = request.app.state.context
     return context
 

@@ -1,8 +1,8 @@
-"""The database: the service's own tables, and the engine that everything (DBOS too) goes through.
+"""The database: the service's own tables, and the engine that all code uses, DBOS too.
 
-Special here: our tables lie in the same database as DBOS's, so that a run and its place in the queue are written
-in one transaction. SQLite is put into WAL mode by us, with immediate write transactions and a long busy timeout:
-without them a second writer gets "database is locked" at once, or deadlocks when it upgrades from reading.
+Special here: our tables are in the same database as DBOS's, so that a run and its place in the queue are written
+in one transaction. We put SQLite into WAL mode, with immediate write transactions and a long busy timeout: without
+them a second writer gets "database is locked" at once, or deadlocks when it upgrades from reading.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BUSY_TIMEOUT_MS = 30_000
 
 
 class UtcDateTime(sa.types.TypeDecorator[datetime]):
-    """An aware UTC time. SQLite stores times without their zone; this puts it back."""
+    """An aware UTC time. SQLite stores times without their zone; this type restores it."""
 
     impl = sa.DateTime(timezone=True)
     cache_ok = True
@@ -38,7 +38,7 @@ class Base(DeclarativeBase):
 
 
 class RunRow(Base):
-    """One run. Its id sorts by the time it was made, so newest first is the primary key backwards."""
+    """One run. Ids sort by creation time, so newest first is the reverse order of the primary key."""
 
     __tablename__ = "runs"
     __table_args__ = (
@@ -63,10 +63,10 @@ class RunRow(Base):
     labels: Mapped[dict[str, str]] = mapped_column(sa.JSON)
     priority: Mapped[int]
     idempotency_key: Mapped[str | None] = mapped_column(sa.String(200))
-    key_id: Mapped[str | None] = mapped_column(sa.String(16))  # whose API key it was submitted with
-    webhook: Mapped[str | None] = mapped_column(sa.Text)  # whom to tell when it has ended
+    key_id: Mapped[str | None] = mapped_column(sa.String(16))  # the API key it was submitted with
+    webhook: Mapped[str | None] = mapped_column(sa.Text)  # address to notify when it has ended
     recordings: Mapped[bool] = mapped_column(sa.Boolean, server_default=sa.true())  # not yet removed
-    # Who executes it, and for which time: only the pair that began a run may end it.
+    # The number of the attempt, and its executor: only the pair that began a run may end it.
     attempt: Mapped[int]
     executor_id: Mapped[str | None] = mapped_column(sa.String(100))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -75,7 +75,7 @@ class RunRow(Base):
 
 
 class EventRow(Base):
-    """Something that happened to a run (``events.py``). Its number is the id of the event in a stream."""
+    """An event of a run (``events.py``). Its number is the id of the event in a stream."""
 
     __tablename__ = "events"
     __table_args__ = (sa.Index("ix_events_run_id_id", "run_id", "id"),)
@@ -104,7 +104,7 @@ class KeyRow(Base):
 
 
 class AuditRow(Base):
-    """A change that somebody asked for (``audit.py``)."""
+    """A change that a caller requested (``audit.py``)."""
 
     __tablename__ = "audit"
     __table_args__ = (sa.Index("ix_audit_at", "at"),)
@@ -119,7 +119,7 @@ class AuditRow(Base):
 
 
 class DeliveryRow(Base):
-    """A message about a run that has ended, until it has arrived (``webhooks.py``)."""
+    """A message about a run that has ended (``webhooks.py``)."""
 
     __tablename__ = "deliveries"
     __table_args__ = (sa.Index("ix_deliveries_due_at", "due_at"), sa.Index("ix_deliveries_run_id", "run_id"))
@@ -128,7 +128,7 @@ class DeliveryRow(Base):
     run_id: Mapped[str] = mapped_column(sa.String(36), sa.ForeignKey("runs.id", ondelete="CASCADE"))
     url: Mapped[str] = mapped_column(sa.Text)
     attempts: Mapped[int]
-    due_at: Mapped[float | None] = mapped_column(sa.Double)  # None: it has arrived, or was given up
+    due_at: Mapped[float | None] = mapped_column(sa.Double)  # None: delivered, or given up
     delivered_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     error: Mapped[str | None] = mapped_column(sa.Text)
 
@@ -145,7 +145,7 @@ class ExecutorRow(Base):
 
 
 def connect(url: str) -> sa.Engine:
-    """The engine for ``url``. Nothing is opened until it is first used."""
+    """The engine for ``url``. It opens no connection until it is first used."""
     if not url.startswith("sqlite"):
         return sa.create_engine(url, pool_size=20, max_overflow=10, pool_pre_ping=True)
     engine = sa.create_engine(url, pool_size=20, max_overflow=10)
@@ -162,7 +162,7 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def clock(engine: sa.Engine) -> sa.ColumnElement[float]:
-    """Seconds since 1970 by one clock for all who share the database: its server's, or this machine's."""
+    """Seconds since 1970 by one clock for all processes on the database: its server's, or this machine's."""
     if engine.dialect.name == "postgresql":
         return sa.cast(sa.func.extract("epoch", sa.func.clock_timestamp()), sa.Double)
     return sa.literal(time.time(), sa.Double)

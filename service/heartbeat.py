@@ -1,8 +1,8 @@
-"""Which workers are alive: one row each, renewed every two seconds, and judged by whoever sweeps.
+"""Heartbeats of workers: one row each, renewed every two seconds, and read by every worker's sweep.
 
-Special here: a row also says which process wrote it (boot, pid namespace, pid, start time). On the same machine
-that is looked up instead of waiting for silence: a worker that was killed is known to be dead at once, and one
-that is merely starved of CPU by its own ranks is never mistaken for dead. Across machines only silence counts.
+Special here: a row also says which process wrote it (boot, pid namespace, pid, start time). On the same machine a sweep
+looks that process up instead of waiting for a missed heartbeat: a killed worker is known to be dead at once, and one
+that is starved of CPU by its own ranks is never mistaken for dead. Across machines only missed heartbeats count.
 
 ``python -m service.heartbeat`` exits 0 if a worker of this machine is alive (a container's health check).
 """
@@ -24,13 +24,13 @@ FORGET_S = 3600.0
 
 
 def this_process() -> str | None:
-    """A name of this process that no other one ever has; None where /proc does not tell."""
+    """A name of this process that no other process ever has; None where /proc does not provide it."""
     machine, started = _machine(), _started(os.getpid())
     return f"{machine}/{os.getpid()}/{started}" if machine and started else None
 
 
 def is_running(process: str | None) -> bool | None:
-    """Whether that process exists; None: it is another machine's, or it cannot be told."""
+    """Return whether that process exists; None if it is on another machine or cannot be looked up."""
     machine = _machine()
     if process is None or machine is None or not process.startswith(machine + "/"):
         return None
@@ -47,7 +47,7 @@ def _machine() -> str | None:
 
 
 def _started(pid: int) -> str | None:
-    """Start time of a living process in clock ticks since boot. A zombie is not living."""
+    """The start time of a living process in clock ticks since boot; None for a dead process or a zombie."""
     try:
         # The command name, in parentheses, may hold spaces and parentheses of its own.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -65,7 +65,7 @@ def beat(engine: sa.Engine, executor_id: str, slots: int) -> None:
 
 
 def leave(engine: sa.Engine, executor_id: str) -> None:
-    """Take the row away: what this worker still held may be recovered at once."""
+    """Delete the worker's row, so that runs that it still holds can be recovered at once."""
     with engine.begin() as connection:
         connection.execute(sa.delete(ExecutorRow).where(ExecutorRow.id == executor_id))
 
@@ -85,7 +85,7 @@ def _judge(rows: Iterable[tuple[str, str | None, float]]) -> Iterable[str]:
 
 
 def forget_old(engine: sa.Engine) -> None:
-    """Drop rows of workers that fell silent long ago; nothing refers to them."""
+    """Delete rows whose last heartbeat is long ago; nothing refers to them."""
     with engine.begin() as connection:
         connection.execute(sa.delete(ExecutorRow).where(ExecutorRow.beat_at < clock(engine) - FORGET_S))
 

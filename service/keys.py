@@ -1,8 +1,8 @@
-"""API keys: made, listed and revoked by command on the database itself; asked for on every request.
+"""API keys: made, listed and revoked by command on the database itself, and checked on every request.
 
-Special here: a key is ``lsk_ID_SECRET``. The id finds the row, and only a SHA-256 of the secret is kept there: it has
-256 random bits, so nothing slower is needed to keep it from being guessed. It is shown once, when it is made. A
-comparison takes the same time whether the id exists or not.
+Special here: a key is ``lsk_ID_SECRET``. The id finds the row, which holds only a SHA-256 of the secret: the secret has
+256 random bits, so a slower hash is not needed against guessing. It is shown once, when it is made. A comparison takes
+the same time whether the id exists or not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Keys:
     def make(
         self, name: str, scope: Scope, *, max_unfinished: int | None = None, runs_per_hour: int | None = None
     ) -> str:
-        """A new key, which is shown here and never again. Its limits, where they are not those of all."""
+        """Make a key and return it; it is never shown again. Limits that are None are the settings'."""
         if not name.strip() or len(name) > 100:
             raise UsageError(f"the name is '{name[:100]}', and must have 1 to 100 characters: say whose key it is.")
         identity, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
@@ -56,7 +56,7 @@ class Keys:
             return session.scalars(sa.select(KeyRow).order_by(KeyRow.created_at)).all()
 
     def revoke(self, identity: str) -> None:
-        """From now on, for good. Revoking twice is harmless."""
+        """Revoke a key from now on, for good. Revoking twice is harmless."""
         with Session(self._engine) as session, session.begin():
             row = session.get(KeyRow, identity.removeprefix("lsk_")[:16])
             if row is None:
@@ -66,7 +66,7 @@ class Keys:
                 audit.record(session, audit.operator(), "key.revoked", row.id)
 
     def caller(self, token: str) -> Caller | None:
-        """Whose key ``token`` is; None: nobody's, or no longer."""
+        """The caller whose key ``token`` is; None if the key is unknown or revoked."""
         parts = _TOKEN.fullmatch(token)
         identity, secret = parts.groups() if parts else ("", "")
         with Session(self._engine) as session:

@@ -1,7 +1,7 @@
-"""The performance lab's questions as one form: a job, a network, and four charts of what the cost model says.
+"""The performance lab as one form: a job, a network, and four charts of the cost model's predictions.
 
-Special here: nothing is measured and nothing is run: it is ``lockstep simulate``, to look at. A drawing is made
-once for the same figures (matplotlib takes some 100 ms), one at a time, and of no more layers than that allows.
+Special here: nothing is measured or run; it shows ``lockstep simulate``. A drawing is made once for the same input
+(matplotlib takes some 100 ms), and only one at a time; the number of layers is limited to keep that time short.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LabQuery(BaseModel):
 
 
 def answer(chart: Chart, query: LabQuery) -> Finding:
-    """What the cost model says. Raises UsageError for layers or a bucket that are none."""
+    """The cost model's answer. Raises UsageError for invalid layers or bucket size."""
     bytes_each = int(query.bytes_each)
     layers = quantities.stack(query.layers, query.backward_ms, bytes_each)
     if len(layers) > MOST_LAYERS:
@@ -82,11 +82,11 @@ def _scaling(layers: list[Layer], cap: float, query: LabQuery) -> Finding:
     return growth.scaling_curve(job, network, query.largest, ALGORITHMS, query.micro_batches)
 
 
-_one_at_a_time = threading.Lock()  # matplotlib's fonts and caches are the process's
+_one_at_a_time = threading.Lock()  # matplotlib's fonts and caches are shared by the process
 
 
 @lru_cache(maxsize=64)
 def drawing(chart: Chart, query: LabQuery) -> str:
-    """The chart as SVG. Raises UsageError as ``answer``, and where matplotlib is missing."""
+    """The chart as SVG. Raises UsageError as ``answer`` does, and if matplotlib is missing."""
     with _one_at_a_time:
         return plots.svg(answer(chart, query))

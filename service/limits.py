@@ -1,8 +1,8 @@
-"""How much one caller may ask for, and how much the service takes at all: 429, with how long to wait.
+"""Limits per caller and for the whole service: beyond them the answer is 429, with the time to wait.
 
-Special here: what is counted in the database (waiting and unfinished runs, runs in an hour) is counted in the
-transaction that adds the run, so two submissions of one key do not both get the last place. Requests a minute are
-counted in each API process for itself. Who is not asked for a key (this machine alone) has no quota of his own.
+Special here: waiting and unfinished runs, and runs in an hour, are counted in the database, in the transaction that
+adds the run, so two submissions of one key do not both get the last place. Requests per minute are counted in each API
+process alone. Where no key is required (only this machine has access), callers have no quota of their own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HOUR = timedelta(hours=1)
 
 
 class TooMuch(Exception):
-    """More than may be asked for now; ``retry_after_s`` says when to try again."""
+    """Raised when a limit is reached; ``retry_after_s`` says when to try again."""
 
     def __init__(self, kind: str, detail: str, retry_after_s: float) -> None:
         super().__init__(detail)
@@ -37,7 +37,7 @@ class TooMuch(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one API process; the numbers are the settings', and a key's own where it has some."""
+    """The limits of one API process; the numbers are the settings', or a key's own where it has some."""
 
     settings: Settings
     _window: MovingWindowRateLimiter
@@ -50,7 +50,7 @@ class Limits:
         """Count a request.
 
         Raises:
-            TooMuch: the caller has made as many as a minute may have.
+            TooMuch: the caller has reached its limit of requests per minute.
         """
         most = self.settings.requests_per_minute
         if not caller.has_key or most == 0:
@@ -62,12 +62,12 @@ class Limits:
             raise TooMuch("too-many-requests", detail, again_at - time.time())
 
     def admit(self, session: Session, caller: Caller) -> None:
-        """Within the transaction that is to add a run.
+        """Check the limits for one more run, within the transaction that is to add it.
 
         Raises:
             TooMuch: the queue is full, or the caller's quota is used up.
         """
-        if session.get_bind().dialect.name == "sqlite":  # its driver begins nothing before the first change
+        if session.get_bind().dialect.name == "sqlite":  # its driver begins no transaction before the first write
             session.connection().exec_driver_sql("BEGIN IMMEDIATE")
         most = self.settings.max_queued
         if most and _count(session, RunRow.state == "queued") >= most:
@@ -77,7 +77,7 @@ class Limits:
             self._admit_caller(session, caller)
 
     def _admit_caller(self, session: Session, caller: Caller) -> None:
-        # Its row is locked, where the database locks rows: submissions of one key are counted one after the other.
+        # Lock the key's row, where the database locks rows, so that submissions of one key are counted in sequence.
         key = session.get(KeyRow, caller.id, with_for_update=True)
         unfinished = _first(key.max_unfinished if key else None, self.settings.max_unfinished_per_key)
         hourly = _first(key.runs_per_hour if key else None, self.settings.runs_per_hour_per_key)
@@ -88,7 +88,7 @@ class Limits:
         if hourly:
             now = datetime.now(UTC)
             query = sa.select(RunRow.created_at).where(ours, RunRow.created_at > now - _HOUR)
-            # With as many in the last hour as there may be, the oldest of these has to leave it first.
+            # If the last hour holds the maximum, the oldest of these runs must leave the window first.
             oldest = session.scalar(query.order_by(RunRow.created_at.desc()).offset(hourly - 1).limit(1))
             if oldest is not None:
                 detail = f"The key '{caller.name}' has submitted {hourly} runs in an hour, which is its limit."

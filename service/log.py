@@ -1,6 +1,6 @@
-"""Logging: one line an event on stderr, with the run's id as a field.
+"""Logging: one line per event on stderr, with the run's id as a field.
 
-Special here: the queue's own chatter is kept to warnings; what an operator needs to know is logged by us.
+Special here: of the queue's own messages only warnings are shown; our code logs what an operator needs to know.
 """
 
 from __future__ import annotations
@@ -24,6 +24,6 @@ def configure_logging() -> None:
             ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # stderr as it is then, not as it was
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # sys.stderr is looked up at each use, not once
         cache_logger_on_first_use=False,
     )

@@ -1,7 +1,7 @@
-"""What Prometheus is told: the queue's and the runs' state, read from the database when it asks; and HTTP's, counted.
+"""Metrics for Prometheus: the state of the queue and the runs, read from the database at each scrape; HTTP, counted.
 
-Special here: the first kind is the same whichever API process is asked, and right after a restart, since nothing of it
-is counted in memory. Waits and durations are of the runs that ended in the last hour, as quantiles.
+Special here: nothing of the first kind is counted in memory, so every API process reports the same, and a restart
+changes nothing. Waits and durations are quantiles over the runs that ended in the last hour.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 
 class Metrics:
-    """One API process's. ``registry`` is what an answer is made of."""
+    """The metrics of one API process. ``registry`` holds all that an answer reports."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self.registry = CollectorRegistry()
@@ -52,7 +52,7 @@ class FromDatabase(Collector):
         self._engine = engine
 
     def describe(self) -> list[Metric]:
-        return []  # registering it must not ask the database
+        return []  # registering it must not query the database
 
     def collect(self) -> Iterator[Metric]:
         now = datetime.now(UTC)

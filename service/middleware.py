@@ -1,7 +1,7 @@
-"""What every request and every answer passes through: a name for the log, safe headers, the clock, a limit.
+"""The middleware of every request and answer: an id for the log, safe headers, timing, a limit of the body's size.
 
-Special here: plain ASGI, so a stream passes through unbuffered. The route's template, not the path, is what metrics are
-kept by: paths hold ids, of which there is no end.
+Special here: it is plain ASGI, so a stream passes through unbuffered. Metrics are kept by the route's template, not the
+path: paths hold ids, so their number is unlimited.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ log = structlog.get_logger()
 
 
 class Outermost:
-    """Wraps the whole app. ``failed`` is the answer to an exception that nobody has caught: made in here, so that it is
-    named, counted and safe like any other.
+    """Wraps the whole app. ``failed`` makes the answer to an uncaught exception. It is called in here, so that this
+    answer has an id and safe headers, and is counted, like any other.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, max_body_bytes: int, failed: Failed) -> None:
@@ -66,7 +66,7 @@ class Outermost:
             try:
                 await self._app(scope, _limited(receive, self._max_body_bytes), answer)
             except Exception as error:
-                if started:  # too late for another answer: the connection ends
+                if started:  # the answer has begun, so the connection must end
                     raise
                 response = await self._failed(Request(scope), error)
                 await response(scope, receive, answer)
@@ -74,7 +74,7 @@ class Outermost:
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route: Any = scope.get("route")
         template = getattr(route, "path", "none")
-        # A client may invent methods without end, and each would be a series of its own.
+        # A client may invent any number of methods, and each would make a time series of its own.
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._metrics.saw(method, template, status, seconds)
         if scope["method"] not in ("GET", "HEAD") or status >= 400:
@@ -90,8 +90,8 @@ class Outermost:
 
 
 def _limited(receive: Receive, most: int) -> Receive:
-    """``receive``, which raises when more than ``most`` bytes have come: whoever reads the body answers with 413. The
-    length that a request announces is not asked: it may announce none."""
+    """Wrap ``receive`` so that it raises, for an answer of 413, when the body exceeds ``most`` bytes. It does not use
+    the announced length, because a request may announce none."""
     seen = 0
 
     async def limited() -> Message:
@@ -108,4 +108,4 @@ def _limited(receive: Receive, most: int) -> Receive:
 def _complete(headers: MutableHeaders, identity: str) -> None:
     headers[REQUEST_ID] = identity
     for name, value in _HEADERS.items():
-        headers.setdefault(name, value)  # a route may have said it more exactly
+        headers.setdefault(name, value)  # a route may have set a more exact value

@@ -1,7 +1,7 @@
-"""Bringing the database up to date: our tables with Alembic, then DBOS's with its own migrations.
+"""Brings the database up to date: our tables with Alembic, then DBOS's with its own migrations.
 
-Special here: called by the entry points, never by the API or a worker behind one's back, and safe when several
-of them start at once: the first holds the database's write lock (or an advisory one) while the others wait.
+Special here: only the entry points call it, never the API or a worker by themselves. It is safe when several processes
+start at once: the first holds the database's write lock (or an advisory one) while the others wait.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from alembic.script import ScriptDirectory
 from service.queue import migrate_queue
 from service.settings import Settings
 
-_LOCK = 0x10C4_57E9  # any number that nobody else uses in this database
+_LOCK = 0x10C4_57E9  # any number that is used for nothing else in this database
 
 
 def alembic_config() -> Config:
@@ -29,7 +29,7 @@ def alembic_config() -> Config:
 def migrate(settings: Settings, engine: sa.Engine) -> None:
     with engine.begin() as connection:
         if engine.dialect.name == "sqlite":
-            connection.exec_driver_sql("BEGIN IMMEDIATE")  # the driver by itself begins none for DDL
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # the driver begins no transaction for DDL by itself
         else:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
         config = alembic_config()
@@ -39,7 +39,7 @@ def migrate(settings: Settings, engine: sa.Engine) -> None:
 
 
 def is_current(engine: sa.Engine) -> bool:
-    """Whether the database is at this program's version."""
+    """Return whether the database is at this program's version."""
     with engine.connect() as connection:
         found = MigrationContext.configure(connection).get_current_revision()
     return found == ScriptDirectory.from_config(alembic_config()).get_current_head()

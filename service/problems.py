@@ -1,7 +1,7 @@
-"""Errors as the body that RFC 9457 describes (``application/problem+json``), and their place in the OpenAPI.
+"""Errors as bodies of RFC 9457 (``application/problem+json``), and their declaration in the OpenAPI document.
 
-Special here: the handlers cover everything, the framework's own errors too, so no answer ever has another form;
-``declare`` puts the codes an endpoint may answer into its description, which the tests hold it to.
+Special here: the handlers cover all errors, the framework's own too, so every error has this form. ``declare`` puts the
+codes that an endpoint may answer into its description, and tests check that it answers no others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from service.limits import TooMuch
 from verifier.errors import UsageError
 
-GUARDED = (401, 403, 429)  # of every route that may ask for a key
+GUARDED = (401, 403, 429)  # codes of every route that may require a key
 MEDIA_TYPE = "application/problem+json"
 log = structlog.get_logger()
 
@@ -36,7 +36,7 @@ class FieldProblem(BaseModel):
 
 
 class ProblemBody(BaseModel):
-    """What went wrong: the value, the rule, the remedy."""
+    """The body of an error: the value, the rule, the remedy."""
 
     type: str = Field(description="a stable name of this kind of problem", examples=["urn:lockstep:no-such-run"])
     title: str
@@ -47,7 +47,7 @@ class ProblemBody(BaseModel):
 
 
 class Problem(Exception):
-    """Raise it anywhere below a route."""
+    """An error answer; raise it anywhere below a route."""
 
     def __init__(self, status: HTTPStatus, kind: str, detail: str, errors: list[FieldProblem] | None = None) -> None:
         super().__init__(detail)
@@ -62,7 +62,7 @@ def no_such_run(run_id: str) -> Problem:
 
 
 def declare(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The problems that an endpoint may answer with; every one may meet a database that is away, or a bug."""
+    """The problems that an endpoint may answer with. All include an unreachable database and an internal error."""
     all_of_them = sorted({*statuses, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE})
     return {int(s): {"model": ProblemBody, "description": HTTPStatus(s).phrase} for s in all_of_them}
 
@@ -121,7 +121,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 def _field(entry: dict[str, Any]) -> FieldProblem:
-    # The place in the text is all that is known of a body that is no JSON, and a missing field has no value.
+    # A missing field has no value, and of a body that is not JSON only the position of the error is known.
     shown = None if entry["type"] in ("missing", "json_invalid") else _shorten(entry.get("input"))
     reason = str(entry.get("ctx", {}).get("error", "")) if entry["type"] == "json_invalid" else ""
     message = entry["msg"].removeprefix("Value error, ") + (f": {reason}" if reason else "")
@@ -129,7 +129,7 @@ def _field(entry: dict[str, Any]) -> FieldProblem:
 
 
 def _shorten(value: object) -> str:
-    text = ascii(value)  # the value may hold what cannot be encoded, which is perhaps why it was refused
+    text = ascii(value)  # the value may hold characters that cannot be encoded
     return text if len(text) <= 100 else text[:100] + "..."
 
 
@@ -159,15 +159,15 @@ async def _database(request: Request, error: Exception) -> JSONResponse:
 
 
 async def ours(request: Request, error: Exception) -> JSONResponse:
-    """The answer to an exception that nobody has caught."""
+    """The answer to an uncaught exception."""
     log.error("unexpected error", path=request.url.path, exc_info=error)
     detail = "The service made a mistake; its log holds the details. The request may be repeated."
     return _answer(request, Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal-error", detail))
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document, but with the media type and the body that errors really have, and keys where they are asked
-    for."""
+    """FastAPI's OpenAPI document, with the actual media type and body of errors, and with keys only where they are
+    required."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         reference = {"schema": {"$ref": "#/components/schemas/ProblemBody"}}
@@ -175,7 +175,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             if not app.state.asks_for_keys:
                 operation.pop("security", None)
             for response in operation["responses"].values():
-                if reference in response.get("content", {}).values():  # as a stream's type, where there is one
+                if reference in response.get("content", {}).values():  # FastAPI lists it under the stream's type too
                     response["content"] = {MEDIA_TYPE: reference}
         app.openapi_schema = document
     return app.openapi_schema

@@ -1,11 +1,11 @@
-"""The queue: everything that knows DBOS, and nothing else.
+"""The queue: all code that uses DBOS, and no other code.
 
 Special here, each learnt from killing workers: (1) the run's row and its place in the queue are written in one
-transaction; (2) the application version is fixed, or a restart with changed code would leave old runs lying;
-(3) only the run's id is queued, as portable JSON; (4) the body is one preemptible step: it either is recorded as
-done or is done again; (5) recovery is a stateless sweep over all runs held by workers that are not alive, because
-DBOS by itself only recovers runs of a worker that comes back under the same name. That sweep needs DBOS's one
-private call here, ``_recover_pending_workflows``; ``tests/service/test_queue_contract.py`` holds it in place.
+transaction; (2) the application version is fixed, or a restart with changed code would never execute old runs;
+(3) only the run's id is queued, as portable JSON; (4) the body is one preemptible step: it is either recorded as done
+or done again; (5) recovery is a stateless sweep over all runs held by workers that are not alive, because DBOS itself
+recovers only runs of a worker that comes back under the same name. That sweep needs the only private call to DBOS in
+this code, ``_recover_pending_workflows``, whose behaviour ``tests/service/test_queue_contract.py`` checks.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
 from sqlalchemy.orm import Session
 
 APPLICATION = "lockstep"
-VERSION = "1"  # of what is queued, not of the product: raise it only if a queued run id ever means something else
+VERSION = "1"  # of the queue's format, not of the product: raise it only if the meaning of a queued run id changes
 QUEUE = "runs"
 WORKFLOW = "lockstep.run"
 POLL_S = 0.22  # a run waits at most this long for an idle worker, which costs 2.8 % of a core
-# A larger priority goes first for us; for DBOS a smaller one, and none at all before every other.
+# For us a larger priority goes first; for DBOS a smaller one does, and no priority goes before all others.
 MAX_PRIORITY = 1000
 
 Body = Callable[[str], Awaitable[None]]
 _body: Body | None = None
 
 
-# What escapes the body is a database that is away: it is given about four minutes to come back.
+# The body raises only if the database is unreachable: the retries give it about four minutes to come back.
 @DBOS.step(name="lockstep.execute", preemptible=True, retries_allowed=True, max_attempts=8)
 async def _execute(run_id: str) -> None:
     assert _body is not None, "a worker sets the body before it launches the queue"
     await _body(run_id)
 
 
-# No limit on recoveries here: `Runs.claim` counts attempts itself, and says so on the run.
+# No limit on recoveries here: `Runs.claim` counts and limits attempts itself, and records them on the run.
 @DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)
 async def _run(run_id: str) -> None:
     await _execute(run_id)
@@ -73,7 +73,7 @@ class Producer:
         )
 
     def forget(self, run_ids: list[str]) -> None:
-        """Drop what the queue still knows of runs that have ended."""
+        """Delete the queue's records of runs that have ended."""
         self._client.delete_workflows(run_ids)
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class Producer:
 
 
 class Consumer:
-    """A worker's side: executes queued runs through ``body``. One a process."""
+    """A worker's side: executes queued runs through ``body``. At most one per process."""
 
     def __init__(self, engine: sa.Engine, executor_id: str, at_once: int, body: Body) -> None:
         global _body
@@ -101,22 +101,22 @@ class Consumer:
         )
 
     def launch(self) -> None:
-        """Start to execute. From here on the executor must have a heartbeat."""
+        """Start executing runs. From now on the executor must have a heartbeat."""
         DBOS.launch()
         DBOS.register_queue(
             QUEUE, worker_concurrency=self._at_once, polling_interval_sec=POLL_S, on_conflict="always_update"
         )
 
     def recover(self, alive: Callable[[], set[str]]) -> int:
-        """Queue again what dead workers held. Who is alive is asked *after* who holds something, so that a
-        worker which starts and picks a run up in between is not taken for dead."""
+        """Queue the runs of dead workers again; return how many. It reads the living workers *after* the holders of
+        runs, so that a worker that starts and picks a run up in between does not count as dead."""
         held = DBOS.list_workflows(status="PENDING", name=WORKFLOW, load_input=False, load_output=False)
         holders = {workflow.executor_id for workflow in held if workflow.executor_id is not None}
         dead = sorted(holders - alive())
         return len(DBOS._recover_pending_workflows(dead)) if dead else 0
 
     def ended(self, run_ids: Iterable[str]) -> list[str]:
-        """Those of these runs for which the queue will do nothing more."""
+        """The runs among ``run_ids`` for which the queue will do nothing more."""
         final = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
         ids, ended = list(run_ids), []
         for start in range(0, len(ids), 500):  # databases limit the parameters of one statement
@@ -126,5 +126,5 @@ class Consumer:
         return ended
 
     def close(self) -> None:
-        """Stop executing. What is in progress stays held, for the next worker's sweep."""
+        """Stop executing. Runs in progress stay held by this worker, until another worker's sweep recovers them."""
         DBOS.destroy()

@@ -1,7 +1,7 @@
-"""What is deleted, by whom it may be asked for, and what is left to be swept up after a crash in the middle of it.
+"""Deletes runs on request or by age, and cleans up after deletions that a crash interrupted.
 
-Special here: a run is deleted in an order that can begin again at any point: its place in the queue's history, then its
-row with events and messages, then its directory, which vanishes by one rename before its files are removed one by one.
+Special here: a run is deleted in an order that can be restarted at any point: its place in the queue's history, then
+its row with events and messages, then its directory, which one rename hides before its files are removed one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from service.settings import Settings
 
 log = structlog.get_logger()
 AT_ONCE = 200
-LEFT_BEHIND_S = 24 * 3600.0  # a directory nobody has touched for this long is nobody's any more
+LEFT_BEHIND_S = 24 * 3600.0  # a directory unchanged for this long is no longer in use
 
 
 class Retention:
@@ -47,7 +47,7 @@ class Retention:
         return deleted
 
     def sweep(self) -> None:
-        """Delete what is older than it is to be kept, and what was left half deleted."""
+        """Delete data older than its retention time, and the remains of interrupted deletions."""
         days = self._settings
         if days.keep_runs_days:
             for run_id in self._ended_before(days.keep_runs_days):
@@ -77,7 +77,7 @@ class Retention:
         log.info("recordings deleted", run=run_id)
 
     def _left_behind(self) -> Iterator[Path]:
-        """Directories of runs that there are not, and work nobody does any more."""
+        """Yield directories of runs that no longer exist, and work directories of attempts at runs that have ended."""
         old = time.time() - LEFT_BEHIND_S
         for folder in (self._settings.runs_dir, work_dir(self._settings.runs_dir)):
             with suppress(FileNotFoundError):
@@ -89,12 +89,12 @@ class Retention:
     def _is_nobodys(self, name: str) -> bool:
         run_id, _, attempt = name.partition(".")
         if not RUN_ID.fullmatch(run_id):
-            return False  # not of our making; or of this very file's, see _remove
+            return False  # the name is not one that this service makes
         row = self._runs.get(run_id)
         return row is None or (bool(attempt) and row.state in FINAL)
 
     def _remove(self, path: Path) -> None:
-        """Out of sight by one rename, and then for good."""
+        """Hide ``path`` by one rename, then delete it."""
         work = work_dir(self._settings.runs_dir)
         work.mkdir(parents=True, exist_ok=True)
         name = path.name.split(".")[0]

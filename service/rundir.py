@@ -1,8 +1,8 @@
-"""A run's directory: worked on out of sight, and published whole by one rename.
+"""A run's directory: written in a hidden work directory, and published whole by one rename.
 
-Special here: ``runs/<run id>/`` appears when the report in it is complete and on disk, so a reader never meets half
-a report, and a worker that dies leaves only a work directory that the next attempt removes. An attempt works in
-a directory of its own: should two workers ever execute the same run, they do not write into each other's files.
+Special here: ``runs/<run id>/`` appears when the report in it is complete and on disk, so a reader never sees half a
+report, and a worker that dies leaves only a work directory that the next attempt removes. Each attempt works in a
+directory of its own: if two workers ever execute the same run, they do not write into each other's files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WORK = ".work"
 
 
 def work_dir(runs_dir: Path) -> Path:
-    """Where attempts work, out of sight."""
+    """The hidden directory in which attempts work."""
     return runs_dir / _WORK
 
 
@@ -43,14 +43,14 @@ class Attempt:
         return self.path
 
     def publish(self, name: str, text: str) -> None:
-        """Write the closing file and show the directory under the run's id, all or nothing."""
+        """Write the last file and publish the directory under the run's id, all or nothing."""
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path / name, text)
         target = self._runs_dir / self._run_id
         try:
             self.path.rename(target)
         except OSError:
-            # Something was published before: a report stays, since it may have been read; an error's traces go.
+            # Something was published before. A report stays, since it may have been read; an error is replaced.
             if self.published_report.exists():
                 shutil.rmtree(self.path, ignore_errors=True)
                 return
@@ -73,7 +73,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def _flush(directory: Path) -> None:
-    """A rename is on disk only when its directory is."""
+    """Sync ``directory`` to disk: only then is a rename in it durable."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)

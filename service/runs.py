@@ -1,8 +1,8 @@
 """The runs table, and every change of state that a run can make.
 
-Special here: each change is one guarded UPDATE, so a change that comes too late does nothing: a run cancelled
-while it was being picked up stays cancelled, and a worker that was given up for dead and then reports after all
-finds that the run is no longer its own (``Claim``).
+Special here: each change is one guarded UPDATE, so a change that comes too late does nothing. A run cancelled
+while it was being picked up stays cancelled, and a worker that counted as dead but then reports a result no longer
+holds the run (``Claim``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from service import events, webhooks
 from service.db import RunRow
 from verifier.request import Request
 
-# A run whose worker dies again and again is probably what kills it.
+# If a run's workers die again and again, the run probably kills them.
 MAX_ATTEMPTS = 5
 _SUBMITTED = ("request", "labels", "priority", "webhook")
 FINAL = ("finished", "cancelled", "errored")
@@ -32,7 +32,7 @@ RUN_ID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 
 class NotCancellable(Exception):
-    """The run has ended; ``state`` says how."""
+    """Raised for a run that has ended; ``state`` says how."""
 
     def __init__(self, state: str) -> None:
         super().__init__(state)
@@ -40,7 +40,7 @@ class NotCancellable(Exception):
 
 
 class KeyInUse(Exception):
-    """The idempotency key belongs to the run ``run_id``, which was another submission."""
+    """Raised if the idempotency key belongs to run ``run_id``, which was a different submission."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id)
@@ -105,11 +105,11 @@ class Runs:
     ) -> RunRow:
         """Store a run and put it into the queue in the same transaction: both happen, or neither.
 
-        ``admit`` may refuse it in that transaction, by raising. ``more`` are other columns of the row; with an
-        ``idempotency_key`` that a run has already, that run is returned, and nothing is added.
+        ``admit`` may refuse it in that transaction, by raising. ``more`` are other columns of the row. If a run has the
+        given ``idempotency_key`` already, that run is returned, and nothing is added.
 
         Raises:
-            KeyInUse: it is another submission's.
+            KeyInUse: the key belongs to a different submission.
         """
         row = _row(request, labels, priority, more)
         if (before := self._with_key(row)) is not None:
@@ -138,7 +138,7 @@ class Runs:
         return found
 
     def get(self, run_id: str) -> RunRow | None:
-        if not RUN_ID.fullmatch(run_id):  # not every database takes every string
+        if not RUN_ID.fullmatch(run_id):  # some databases reject some strings
             return None
         with self._session() as session:
             return session.get(RunRow, run_id)
@@ -153,7 +153,7 @@ class Runs:
         strategy: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Sequence[RunRow]:
-        """Newest first, without what a list does not show."""
+        """A page of runs, newest first, without columns that a list does not show."""
         query = sa.select(RunRow).order_by(RunRow.id.desc()).limit(limit).options(defer(RunRow.request))
         if before is not None:
             query = query.where(RunRow.id < before)
@@ -169,7 +169,7 @@ class Runs:
             return session.scalars(query).all()
 
     def cancel(self, run_id: str, note: Callable[[Session], None] | None = None) -> RunRow | None:
-        """Nobody wants this run any more: it leaves the queue, or its worker ends it. None: there is no such run."""
+        """Cancel a run: it leaves the queue, or its worker ends it. None: there is no such run."""
         if not RUN_ID.fullmatch(run_id):
             return None
         with self._session() as session, session.begin():
@@ -182,7 +182,7 @@ class Runs:
         return row
 
     def cancelled(self, run_ids: Sequence[str]) -> list[str]:
-        """Those of ``run_ids`` that were cancelled."""
+        """The cancelled runs among ``run_ids``."""
         query = sa.select(RunRow.id).where(RunRow.id.in_(run_ids), RunRow.state == "cancelled")
         with self._session() as session:
             return list(session.scalars(query))
@@ -215,17 +215,17 @@ class Runs:
         return self._end(claim, **_ended("errored"), error=error)
 
     def release(self, claim: Claim) -> bool:
-        """Put a run that is being executed back: its worker stops, and not because of it."""
+        """Put a run back into the queue because its worker stops; the attempt does not count."""
         return self._end(claim, state="queued", attempt=claim.attempt - 1, executor_id=None, started_at=None)
 
     def give_up(self, run_id: str, error: str) -> bool:
-        """Nobody will execute this run any more."""
+        """End a run that will not be executed any more, as errored."""
         with self._session() as session, session.begin():
             unfinished = RunRow.state.in_(("queued", "running"))
             return self._change(session, run_id, unfinished, **_ended("errored"), error=error)
 
     def delete(self, run_id: str, note: Callable[[Session], None] | None = None) -> bool:
-        """Forget a run that has ended, with its events and messages. False: there is none, or it has not ended."""
+        """Delete a run that has ended, with its events and messages. False: there is none, or it has not ended."""
         with self._session() as session, session.begin():
             ended = sa.delete(RunRow).where(RunRow.id == run_id, RunRow.state.in_(FINAL))
             deleted = bool(session.execute(ended).rowcount)  # type: ignore[attr-defined]
@@ -242,7 +242,7 @@ class Runs:
             return self._change(session, claim.run_id, *_held(claim), **values)
 
     def progress(self, claim: Claim, text: str) -> None:
-        """Tell how far the execution has come, if it is still this claim's."""
+        """Record the progress of an execution, if ``claim`` still holds the run."""
         with self._session() as session, session.begin():
             held = sa.select(RunRow.id).where(*_held(claim))
             if session.scalar(held) is not None:
@@ -250,7 +250,7 @@ class Runs:
 
     @staticmethod
     def _change(session: Session, run_id: str, *where: sa.ColumnElement[bool], **values: Any) -> bool:
-        """Change the run if it is as ``where`` says, and record the event of its new state with it."""
+        """Change the run if it matches ``where``, and record the event of its new state; return whether it changed."""
         result = session.execute(sa.update(RunRow).where(RunRow.id == run_id, *where).values(**values))
         changed = bool(result.rowcount)  # type: ignore[attr-defined]
         if changed:
@@ -261,7 +261,7 @@ class Runs:
 
 
 def _held(claim: Claim) -> tuple[sa.ColumnElement[bool], ...]:
-    """Is the run still being executed by whoever holds ``claim``?"""
+    """The conditions under which ``claim`` still holds the run."""
     return (
         RunRow.id == claim.run_id,
         RunRow.state == "running",

@@ -1,7 +1,7 @@
-"""HTTP bodies. ``RunSubmission`` is the verifier's ``Request`` as it may come from outside, plus what a queue needs.
+"""HTTP bodies. ``RunSubmission`` has the fields of the verifier's ``Request`` that a client may set, plus the queue's.
 
-Special here: no strategy from a file of this machine and no ``trust``, since both are the operator's to give, not
-a client's. Everything is a field of ``Request`` under the same name and default (a test compares them).
+Special here: it allows no strategy from a file of this machine and no ``trust``, since only the operator may grant
+both. All other fields are those of ``Request``, with the same names and defaults (a test compares them).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RunSubmission(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _storable(cls, body: Any) -> Any:
-        """Refuse what JSON can smuggle in but no database, file or answer could carry out again."""
+        """Refuse values that JSON allows but a database, file or answer cannot hold."""
         if isinstance(body, bytes | str):
             raise ValueError("the body was not sent as JSON: add the header 'content-type: application/json'")
         try:
@@ -97,7 +97,7 @@ class Run(RunSummary):
 
 
 class Event(BaseModel):
-    """Something that happened to a run."""
+    """An event of a run."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -130,7 +130,7 @@ class RunQuery(BaseModel):
 
 
 class ArtifactEntry(BaseModel):
-    """A file that a run has left."""
+    """A file of a run."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -144,7 +144,7 @@ class ArtifactList(BaseModel):
 
 
 class AuditEntry(BaseModel):
-    """A change that somebody asked for."""
+    """A change that a caller requested."""
 
     model_config = ConfigDict(from_attributes=True)
 

@@ -1,7 +1,7 @@
-"""What ``lockstep serve`` and ``lockstep worker`` do: prepare, run until told to stop, stop cleanly.
+"""Implements ``lockstep serve`` and ``lockstep worker``: prepare, run until told to stop, stop cleanly.
 
-Special here: everything that can be wrong at the start (the port, the data directory, the database) is tried
-before anything runs, and ends in a ``UsageError`` with one sentence. SIGINT and SIGTERM stop the service without
+Special here: everything that can be wrong at the start (the port, the data directory, the database) is checked
+before anything runs, and raises a ``UsageError`` with one sentence. SIGINT and SIGTERM stop the service without
 waiting for runs in progress; those are handed back to the queue.
 """
 
@@ -37,11 +37,11 @@ _EXAMPLE = '{"strategy": {"kind": "builtin", "name": "bucketed"}, "world_size": 
 def serve(
     host: str | None = None, port: int | None = None, data_dir: Path | str | None = None, worker: bool | None = None
 ) -> None:
-    """The API and, unless ``worker`` is False, a worker, in this process. Returns when told to stop."""
+    """Run the API and, unless ``worker`` is False, a worker in this process. Returns when told to stop."""
     settings = load_settings(host=host, port=port, data_dir=data_dir, worker=worker)
     configure_logging()
     listener = _listen(settings)
-    # Answers and streams share this process with threads that talk to the database: none is to hold the others up.
+    # Answers and streams share this process with threads that use the database: none must delay the others.
     sys.setswitchinterval(0.0005)
     engine = prepare(settings)
     app = create_app(settings)
@@ -54,7 +54,7 @@ def serve(
 
 
 class Server(uvicorn.Server):
-    """Ends streams before it waits for open requests: they would never end by themselves."""
+    """Ends streams before it waits for open requests, because streams would not end by themselves."""
 
     def __init__(self, config: uvicorn.Config, bell: Bell) -> None:
         super().__init__(config)
@@ -66,7 +66,7 @@ class Server(uvicorn.Server):
 
 
 def run_worker(data_dir: Path | str | None = None, slots: int | None = None) -> None:
-    """A worker alone, beside any number of others. Returns when told to stop."""
+    """Run a worker without an API, beside any number of others. Returns when told to stop."""
     settings = load_settings(data_dir=data_dir, slots=slots)
     configure_logging()
     engine = prepare(settings)
@@ -77,13 +77,13 @@ def run_worker(data_dir: Path | str | None = None, slots: int | None = None) -> 
 
 
 def keys_of(data_dir: Path | str | None = None) -> Keys:
-    """The API keys of the service whose data lies there."""
+    """The API keys of the service with this data directory."""
     configure_logging()
     return Keys(prepare(load_settings(data_dir=data_dir)))
 
 
 def prepare(settings: Settings) -> sa.Engine:
-    """Data directory and database, ready for use."""
+    """Prepare the data directory and the database; return its engine."""
     try:
         settings.runs_dir.mkdir(parents=True, exist_ok=True)
         probe = settings.runs_dir / f".probe.{os.getpid()}"
@@ -111,7 +111,7 @@ def _listen(settings: Settings) -> socket.socket:
     try:
         listener = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except (OSError, UnicodeError) as error:
-        # A failed look-up has a negative number and a text of its own; Python adds the address to the others' text.
+        # A failed look-up has a negative number and its own text. To other errors' text Python adds the address.
         number = getattr(error, "errno", None) or 0
         reason = os.strerror(number) if number > 0 else getattr(error, "strerror", None) or str(error)
         raise UsageError(
@@ -119,8 +119,8 @@ def _listen(settings: Settings) -> socket.socket:
             "Name another with --port (0: any free one) and --host."
         ) from None
 
-    # Inherited by every connection. asyncio sets it by itself, but not where the protocol was left to the kernel: an
-    # answer's body would wait up to 40 ms for the other side to acknowledge its head.
+    # Inherited by every connection. asyncio sets it only if the socket names its protocol. Without it an answer's body
+    # would wait up to 40 ms for the other side to acknowledge its head.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
@@ -137,14 +137,14 @@ def _greeting(settings: Settings, listener: socket.socket) -> str:
 
 @contextmanager
 def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM call ``stop``. uvicorn puts its own handlers in front, and when it has stopped raises the
-    signal again: without these handlers that would end the process before the worker has handed its runs back."""
+    """Call ``stop`` on SIGINT and SIGTERM. uvicorn installs its own handlers over these, and raises the signal again
+    once it has stopped. Without these handlers that would end the process before the worker hands its runs back."""
     count = 0
 
     def handle(_number: int, _frame: object) -> None:
         nonlocal count
         count += 1
-        if count > 2:  # uvicorn's repetition is the second; a third one is somebody who will not wait
+        if count > 2:  # uvicorn repeats the first signal; a third one means: do not wait
             os._exit(130)
         stop()
 
@@ -159,7 +159,7 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _executing(settings: Settings, engine: sa.Engine, wanted: bool) -> Iterator[None]:
-    """A worker while the block runs."""
+    """Run a worker during the block, if ``wanted``."""
     if not wanted:
         yield
         return
@@ -172,14 +172,14 @@ def _executing(settings: Settings, engine: sa.Engine, wanted: bool) -> Iterator[
         engine.dispose()
         if worker.busy:
             # The engine's thread cannot be interrupted, and Python would wait for it. Its ranks end by themselves
-            # when their server's socket closes with this process.
+            # when this process ends and closes their server's socket.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """``python -m service.serve``: the same as ``lockstep serve``, for where the command is not installed."""
+    """``python -m service.serve``: the same as ``lockstep serve``, where that command is not installed."""
     parser = argparse.ArgumentParser(prog="python -m service.serve", description=main.__doc__)
     parser.add_argument("--host")
     parser.add_argument("--port")

@@ -1,7 +1,7 @@
-"""Settings of the service: defaults, then ``LOCKSTEP_*`` from the environment, then what the command was given.
+"""Settings of the service: defaults, overridden by ``LOCKSTEP_*`` from the environment, then by the command's options.
 
-Special here: a bad value ends in a sentence that names the variable, the value and the rule (``UsageError``),
-and an empty variable counts as not set, so that a compose file may pass ``${LOCKSTEP_DATABASE_URL:-}`` on.
+Special here: a bad value raises ``UsageError`` with a sentence that names the variable, the value and the rule.
+An empty variable counts as not set, so that a compose file may pass ``${LOCKSTEP_DATABASE_URL:-}`` on.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from sqlalchemy.exc import ArgumentError
 from verifier.errors import UsageError
 
 DATABASE_FILE = "lockstep.sqlite"
-# DBOS and we both speak to Postgres through psycopg 3, whatever spelling of the scheme was given.
+# DBOS and our code both use psycopg 3 for Postgres, whichever spelling of the scheme was given.
 _POSTGRES = {"postgres", "postgresql", "postgresql+psycopg"}
 
 
 def _usable_cpus() -> int:
-    # A container or a batch job may be given fewer CPUs than the machine has.
+    # A container or a batch job may have fewer CPUs than the machine.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class Settings(BaseSettings):
-    """What the API and the workers of one deployment have in common."""
+    """The settings that the API and the workers of one deployment share."""
 
     model_config = SettingsConfigDict(
         env_prefix="LOCKSTEP_", env_ignore_empty=True, extra="forbid", validate_default=True
@@ -128,10 +128,10 @@ class Settings(BaseSettings):
 
 
 def signing_key(secret: str) -> bytes:
-    """The bytes that a webhook secret stands for, as standardwebhooks.com writes secrets.
+    """The bytes of a webhook secret in the format of standardwebhooks.com.
 
     Raises:
-        ValueError: it is no such secret; the message does not repeat it.
+        ValueError: ``secret`` has not that format; the message does not repeat it.
     """
     try:
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
@@ -155,10 +155,10 @@ def load_settings(**given: Any) -> Settings:
 
 def _sentence(error: ValidationError, given: dict[str, Any]) -> str:
     first = error.errors(include_url=False)[0]
-    if not first["loc"]:  # a rule about several together names them itself
+    if not first["loc"]:  # the message of a rule about several settings names them itself
         return f"{first['msg'].removeprefix('Value error, ')}. Correct it and start again."
     name = str(first["loc"][0])
     source = f"--{name.replace('_', '-')}" if name in given else f"LOCKSTEP_{name.upper()}"
-    # A database URL may hold a password, and a secret is one: they must not end up in a log.
+    # A database URL may hold a password, and a webhook secret is one: neither may appear in a log.
     value = "" if name in ("database_url", "webhook_secret") else f" is '{first['input']}', but"
     return f"{source}{value}: {first['msg'].removeprefix('Value error, ')}. Correct it and start again."

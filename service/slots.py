@@ -1,7 +1,7 @@
-"""How many ranks may run at once on this worker: a first-come, first-served weighted semaphore.
+"""Limits how many ranks run at once on this worker: a first-come, first-served weighted semaphore.
 
-Special here: DBOS counts runs, but a run of eight ranks costs what eight runs of one rank cost. A run larger than
-the worker still runs: it waits for all slots and then has the worker to itself. Strictly in order, so that a
+Special here: DBOS counts runs, but a run of eight ranks costs as much as eight runs of one rank. A run larger than
+the worker still runs: it waits for all slots and then has the worker to itself. The order is strict, so that a
 stream of small runs cannot keep a large one waiting for ever.
 """
 
@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 
 
 class Slots:
-    """Belongs to one event loop."""
+    """The semaphore. It must be used from one event loop only."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -41,11 +41,11 @@ class Slots:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._release(weight)  # cancelled just after its turn came: hand the slots on
+                self._release(weight)  # cancelled just after it got its slots: pass them on
             else:
                 if entry in self._waiting:
                     self._waiting.remove(entry)
-                self._admit()  # it may have been the one that the others were behind
+                self._admit()  # it may have been the run that the others waited behind
             raise
 
     def _release(self, weight: int) -> None:

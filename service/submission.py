@@ -1,7 +1,7 @@
-"""Whether a submission can be carried out at all, asked before anything is queued.
+"""Checks whether a submission can be carried out, before anything is queued.
 
-Special here: the answer comes from the verifier's own ``plan``, so the service refuses what the command refuses,
-in the same words. Rules that only the service has are added here.
+Special here: the answer comes from the verifier's own ``plan``, so the service refuses the same requests as the
+command, in the same words. Rules that only the service has are added here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from verifier.request import Builtin, Request
 
 
 def accept(submission: RunSubmission, settings: Settings) -> Request:
-    """The request to queue; UsageError says why there is none."""
+    """The request to queue. Raises UsageError with the reason if the submission cannot be carried out."""
     if settings.launcher != "auto" and submission.launcher not in ("auto", settings.launcher):
         raise UsageError(
             f"launcher is '{submission.launcher}', and this service runs ranks by '{settings.launcher}' alone. "
@@ -35,7 +35,7 @@ def accept(submission: RunSubmission, settings: Settings) -> Request:
             "Name a builtin or an importable strategy, or have the operator set LOCKSTEP_TRUST_SOURCE=true "
             "on a machine where running foreign code is acceptable."
         )
-    from verifier import engine  # late: the service starts, and shows its help, without it
+    from verifier import engine  # imported late: the service starts, and shows its help, without it
 
     request = submission.to_request(trust=settings.trust_source)
     if settings.launcher != "auto":
@@ -45,12 +45,12 @@ def accept(submission: RunSubmission, settings: Settings) -> Request:
 
 
 class _Rehearsed(Exception):
-    """The end of a rehearsal: the transaction is rolled back."""
+    """Ends a rehearsal, so that the transaction is rolled back."""
 
 
 def rehearse(runs: Runs, producer: Producer) -> None:
-    """Submit a run and take it back before it is there: or the first submission would wait for all that is loaded,
-    compiled and opened once (0.3 s)."""
+    """Submit a run and roll it back, so that everything that is loaded, compiled and opened once (0.3 s) is ready
+    before the first real submission."""
     from verifier import engine
 
     def enqueue(session: Session, row: RunRow) -> None:
@@ -59,5 +59,5 @@ def rehearse(runs: Runs, producer: Producer) -> None:
 
     request = Request(strategy=Builtin(name="naive"))
     engine.plan(request)
-    with suppress(_Rehearsed, SQLAlchemyError):  # a database that is away: whoever asks will be told
+    with suppress(_Rehearsed, SQLAlchemyError):  # if the database is unreachable, the first real request reports it
         runs.add(request, {}, 0, enqueue)

@@ -1,7 +1,7 @@
-"""OpenTelemetry, for whoever has it: a trace of every request, and a span of every run that a worker executes.
+"""Optional OpenTelemetry: a trace of every request, and a span of every run that a worker executes.
 
-Special here: off unless ``LOCKSTEP_OTEL`` is true, and then nothing is configured here but the service's name: where
-traces go is said by OpenTelemetry's own variables (``OTEL_EXPORTER_OTLP_ENDPOINT`` and its like).
+Special here: it is off unless ``LOCKSTEP_OTEL`` is true. Only the service's name is configured here; OpenTelemetry's
+own variables (``OTEL_EXPORTER_OTLP_ENDPOINT`` and the like) say where traces go.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SILENT = "healthz,readyz,metrics"
 
 
 def trace_requests(app: FastAPI, settings: Settings) -> None:
-    """Have every request of ``app`` leave a span, if that is wanted.
+    """Record a span of every request of ``app``, if OpenTelemetry is switched on.
 
     Raises:
         UsageError: OpenTelemetry is not installed.
@@ -35,7 +35,7 @@ def trace_requests(app: FastAPI, settings: Settings) -> None:
 
 
 def spans(settings: Settings) -> Span:
-    """A function that opens a span of a name and attributes; one that does nothing, if that is not wanted."""
+    """A function that opens a span with a name and attributes; it does nothing if OpenTelemetry is off."""
     if not settings.otel:
         return lambda name, attributes: nullcontext()
     _provide()

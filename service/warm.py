@@ -1,7 +1,7 @@
-"""Launchers between runs: fork servers are kept, with torch loaded, for the next run; containers are not.
+"""Keeps launchers between runs: fork servers, with torch loaded, stay for the next run; containers do not.
 
-Special here: a launcher is lent to one run at a time, and only goes back if that run used it without an incident. A run
-that is to be cancelled loses its launcher under it (``Lent.cancel``), which ends its ranks, wherever they are, at once.
+Special here: a launcher is lent to one run at a time, and kept only if that run used it without an incident. To cancel
+a run, its launcher is closed while in use (``Lent.cancel``), which ends its ranks, wherever they are, at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from verifier.request import Request
 
-KEPT = ("local",)  # what such a launcher runs leaves no trace in it: ranks are forked, and end with their run
+KEPT = ("local",)  # a run leaves no trace in such a launcher: ranks are forked, and end with their run
 
 
 class Lent:
@@ -25,19 +25,19 @@ class Lent:
         self._lock = threading.Lock()
 
     def cancel(self) -> None:
-        """End it because the run is not wanted any more; what the run then meets is no fault of anybody's."""
+        """Close the launcher because the run was cancelled; errors that the run then meets do not count as failures."""
         self.cancelled = True
         self.end()
 
     def end(self) -> None:
-        """Take it away from the run. Returns when the ranks are gone; may be called by any thread, at any time."""
-        with self._lock, contextlib.suppress(Exception):  # whoever uses it may be closing it for the same reason
+        """Close the launcher. Returns when the ranks have ended; may be called by any thread, at any time."""
+        with self._lock, contextlib.suppress(Exception):  # the run may be closing it at the same time
             if not self.ended:
                 self.ended = True
                 self.launcher.close()
 
     def take_back(self) -> bool:
-        """The run is done with it: from now on it is not the run's to end. False: it was ended before."""
+        """End the loan: from now on ``end`` does nothing. Returns False if the launcher was closed before."""
         with self._lock:
             before, self.ended = self.ended, True
             return not before
@@ -52,8 +52,8 @@ class WarmLaunchers:
 
     @contextlib.contextmanager
     def lend(self, request: Request) -> Iterator[Lent]:
-        """A launcher of the kind that ``request`` gets."""
-        from verifier import engine  # late: the API must not pay for it
+        """Lend a launcher of the kind that ``request`` needs."""
+        from verifier import engine  # imported late: the API must not load it
 
         kind = engine.launcher_for(request)
         lent = Lent(self._take(kind) or engine.start_launcher(kind))

@@ -1,9 +1,9 @@
-"""Messages to others about runs that have ended: signed, tried again until they arrive, and never lost on the way.
+"""Webhooks about runs that have ended: signed messages that are stored until delivered or given up.
 
-Special here: what is to be sent is a row, written in the transaction that ended the run; whichever worker comes first
-sends it. It is sent at least once: a receiver tells repetitions by ``webhook-id``. Form and signature are those of
-https://www.standardwebhooks.com, so receivers have libraries for it. Redirects are not followed: a message goes to the
-host that was allowed, or nowhere.
+Special here: a message is a row, written in the transaction that ended the run; the first free worker sends it. It is
+sent at least once: a receiver recognises repetitions by ``webhook-id``. Form and signature are those of
+https://www.standardwebhooks.com, so receivers have libraries for it. Redirects are not followed: a message goes only to
+the allowed host.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from verifier.errors import UsageError
 
 log = structlog.get_logger()
 TIMEOUT_S = 15.0
-LEASE_S = 60.0  # a worker that took a message and died: another one takes it after this
+LEASE_S = 60.0  # if a worker takes a message and dies, another one takes it after this time
 # Seconds to wait before each further attempt; about three days in all.
 WAITS_S = (5, 60, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
-GONE = 410  # the receiver's way to say: never again
+GONE = 410  # with this status a receiver asks for no further attempts
 
 
 def put(session: Session, run_id: str) -> None:
-    """Within the transaction that ends the run: a message is due, if anybody wants one."""
+    """Add a message within the transaction that ends the run, if the run has a webhook."""
     url = session.scalar(sa.select(RunRow.webhook).where(RunRow.id == run_id))
     if url is not None:
         identity = f"msg_{secrets.token_hex(12)}"
         session.add(
             DeliveryRow(id=identity, run_id=run_id, url=url, attempts=0, due_at=0.0)
-        )  # at once, whatever the clocks say
+        )  # due at once, whatever the clocks say
 
 
 def allowed(url: str | None, settings: Settings) -> str | None:
@@ -70,7 +70,7 @@ def allowed(url: str | None, settings: Settings) -> str | None:
 
 
 class Sender:
-    """A worker's side. ``send_due`` is to be called again and again."""
+    """Sends messages, on a worker: call ``send_due`` regularly."""
 
     def __init__(self, settings: Settings, engine: sa.Engine, post: Callable[..., httpx.Response] = httpx.post) -> None:
         secret = settings.webhook_secret
@@ -78,7 +78,7 @@ class Sender:
         self._engine, self._post = engine, post
 
     def send_due(self, most: int = 20) -> int:
-        """Send what is due; return how many messages were tried."""
+        """Send the messages that are due; return how many were tried."""
         if self._key is None:
             return 0
         tried = 0
@@ -88,7 +88,7 @@ class Sender:
         return tried
 
     def _take(self) -> DeliveryRow | None:
-        """Lease the message that is due longest. None: none is, or others were faster."""
+        """Lease the message that has been due longest. None: there is none, or another worker took it first."""
         now = clock(self._engine)
         with Session(self._engine, expire_on_commit=False) as session, session.begin():
             due = sa.select(DeliveryRow).where(DeliveryRow.due_at <= now).order_by(DeliveryRow.due_at).limit(1)
@@ -103,7 +103,7 @@ class Sender:
             return row
 
     def _send(self, row: DeliveryRow) -> str | None:
-        """None: it has arrived. Otherwise what went wrong; empty: the receiver wants no more."""
+        """Send a message. None: delivered; otherwise the problem, which is empty if the receiver wants no more."""
         body = self._body(row.run_id)
         try:
             answer = self._post(row.url, content=body, headers=self._headers(row.id, body), timeout=TIMEOUT_S)

@@ -1,8 +1,8 @@
-"""A worker: takes runs from the queue, executes each with the verifier's engine, and stores what came out.
+"""A worker: takes runs from the queue, executes each with the verifier's engine, and stores the reports.
 
-Special here: a run ends in exactly one way whatever happens to this process. A strategy's fault is a finished
-run; only our own exception makes it ``errored``, with the traceback kept. A worker told to stop hands its runs
-back; one that is killed leaves them to the sweep of the next (``queue.Consumer.recover``).
+Special here: a run ends in exactly one way, whatever happens to this process. A run with a faulty strategy is
+``finished``; only an exception of our own makes it ``errored``, with the traceback kept. A worker that is stopped
+hands its runs back; runs of a killed one are recovered by another worker's sweep (``queue.Consumer.recover``).
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from verifier.report.model import Report
 from verifier.request import Request
 
 log = structlog.get_logger()
-# How often runs are looked for that the queue has given up and nobody ended: in sweeps.
+# Every so many sweeps it looks for runs that the queue has given up but that have not ended.
 _RECONCILE_EVERY = 15
-CANCEL_S = 0.5  # how often a worker with runs asks whether they are still wanted
+CANCEL_S = 0.5  # how often a worker with runs checks whether they were cancelled
 
 
 class Cancelled(Exception):
-    """The run that was being executed is not wanted any more."""
+    """Raised when the run under execution was cancelled."""
 
 
 def execute(request: Request, directory: Path, launcher: Any, progress: Callable[[str], None]) -> Report:
-    """The service's one way into the engine. Imported late: the API must not pay for torch."""
+    """Call the engine; the service calls it only here. It is imported late, so that the API does not load torch."""
     from verifier import engine
 
     return engine.run(request, directory, launcher=launcher, progress=progress)
 
 
 def reap_containers() -> list[str]:
-    """Remove what workers that died have left with the container engine."""
+    """Remove containers that dead workers have left."""
     from verifier.launchers import docker
 
     return docker.reap()
 
 
 def executor_name(settings: Settings) -> str:
-    """Unique for each process: two workers of one name would recover each other's running runs."""
+    """A name unique to this process: two workers of one name would recover each other's running runs."""
     return f"{settings.executor_id or socket.gethostname()[:60]}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
@@ -88,7 +88,7 @@ class Worker:
         return bool(self._claims)
 
     def start(self) -> None:
-        heartbeat.beat(self._engine, self.name, self._settings.slots)  # before it can hold anything
+        heartbeat.beat(self._engine, self.name, self._settings.slots)  # before it can hold a run
         self._consumer.launch()
         self._pulse.start()
         self._watch.start()
@@ -114,7 +114,7 @@ class Worker:
         row = await asyncio.to_thread(self._runs.get, run_id)
         async with self._slots.take(row.world_size if row else 1):
             if self._stopping.is_set():
-                await asyncio.Event().wait()  # until the loop ends: still held, so recovered by the next worker
+                await asyncio.Event().wait()  # until the loop ends: still held, so another worker recovers it
             await asyncio.get_running_loop().run_in_executor(self._threads, self._execute, run_id)
 
     def _execute(self, run_id: str) -> None:
@@ -133,7 +133,7 @@ class Worker:
     def _attempt(self, claim: Claim) -> None:
         attempt = Attempt(self._settings.runs_dir, claim.run_id, claim.attempt)
         try:
-            if attempt.published_report.exists():  # its worker died between publishing and saying so
+            if attempt.published_report.exists():  # its worker died after publishing, before recording it
                 report = Report.model_validate_json(attempt.published_report.read_text(encoding="utf-8"))
             else:
                 with self._warm.lend(claim.request) as lent:
@@ -148,7 +148,7 @@ class Worker:
             else:
                 self._failed(claim, attempt, traceback.format_exc())
         else:
-            # Outside the try: a database that is away is no fault of the run; the queue repeats the step.
+            # Outside the try: an unreachable database must not fail the run; the queue repeats the step.
             ours = self._runs.finish(claim, report.verdict, report.summary)
             log.info("run finished", run=claim.run_id, verdict=report.verdict, kept=ours)
 
@@ -157,7 +157,7 @@ class Worker:
 
         def tell(text: str) -> None:
             if throttle.lets_through():
-                with suppress(SQLAlchemyError):  # a database that is away is no reason to stop
+                with suppress(SQLAlchemyError):  # an unreachable database is no reason to stop
                     self._runs.progress(claim, text)
 
         return tell
@@ -167,12 +167,12 @@ class Worker:
         return lent is not None and lent.cancelled
 
     def _end_cancelled(self) -> None:
-        """End the ranks of runs that were cancelled while they run here. Asks nothing while nothing runs."""
+        """End the ranks of runs that were cancelled while they run here. Makes no query while nothing runs."""
         while not self._stopping.wait(CANCEL_S):
             running = dict(self._lent)
             try:
                 cancelled = self._runs.cancelled(list(running)) if running else []
-            except Exception:  # the database may be away for a while
+            except Exception:  # the database may be unreachable for a while
                 log.exception("looking for cancelled runs failed")
                 continue
             for run_id in (run_id for run_id in cancelled if not running[run_id].cancelled):
@@ -181,11 +181,11 @@ class Worker:
 
     def _failed(self, claim: Claim, attempt: Attempt, error: str) -> None:
         if self._stopping.is_set():
-            return  # the service going away under it is no fault of the run: it was handed back
+            return  # the run failed because the worker stops, and was handed back
         log.error("run errored", run=claim.run_id, error=error)
         try:
             attempt.publish(ERROR, error)
-        except OSError as problem:  # a full disk must not keep the error from the database as well
+        except OSError as problem:  # on a full disk the error must still reach the database
             error += f"\nIts directory could not be kept: {problem}"
         self._runs.fail(claim, error)
 
@@ -200,7 +200,7 @@ class Worker:
                 if count % _RECONCILE_EVERY == 0:
                     self._reconcile()
                     self._reap()
-            except Exception:  # the database may be away for a while; the next beat tries again
+            except Exception:  # the database may be unreachable for a while; the next beat tries again
                 log.exception("sweep failed")
             count += 1
 

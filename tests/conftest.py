@@ -1,4 +1,4 @@
-"""What every test may use. Ranks, processes and databases here are real; nothing is mocked."""
+"""Fixtures for every test. Ranks, processes and databases here are real; nothing is mocked."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent.parent
 
-# Cores are shared with ranks: how long an example takes to draw, or to run, says nothing about it.
+# Ranks use the same cores, so the time to draw or run an example means nothing.
 settings.register_profile("shared cores", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared cores")
 
 
 @pytest.fixture
 def command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run ``lockstep`` as a person would, in an empty folder; returns the finished process."""
+    """Run ``lockstep`` as a person would, in an empty folder; return the finished process."""
 
     def run(*words: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

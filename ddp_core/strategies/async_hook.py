@@ -1,7 +1,7 @@
 """One asynchronous all-reduce per parameter, from the hook that fires when its gradient is final.
 
-Backward goes on while gradients travel: the first strategy that overlaps. What is left to pay is the latency of as
-many calls as there are parameters, which is what ``bucketed`` is for.
+Backward continues while gradients are reduced: this is the simplest strategy that overlaps. It still pays the latency
+of one call per parameter, which ``bucketed`` avoids.
 
 Special here: between ``send`` and ``arrived`` a gradient belongs to the transport and is neither read nor written; and
 the hooks take turns (ddp_core.turns), which published versions of this strategy do not.
@@ -28,7 +28,7 @@ class AsyncHook(Hook):
         used_here = parameter.grad is not None
         gradient = gradient_to_send(parameter)
         memory = gradient.untyped_storage().data_ptr()
-        if memory in self._memory_in_flight:  # autograd may hand one piece of memory to two parameters
+        if memory in self._memory_in_flight:  # autograd may give two parameters the same memory
             gradient = gradient.clone()
         self._memory_in_flight.add(memory)
         self._in_flight[id(parameter)] = (gradient, used_here)

@@ -1,13 +1,14 @@
 """Asynchronous all-reduces of a few large buckets, launched while backward is still running.
 
 A bucket is a flat buffer, made once. When a gradient is final it is divided by the world size *into* its place in the
-buffer, one pass over memory for the copy and the mean; when the bucket is complete and it is its turn (ddp_core.turns),
-the buffer leaves. When it is back, ``parameter.grad`` is a view into it: nothing is copied out, and the buffers are the
-only copy of the gradients. A view survives ``zero_grad(set_to_none=True)``: the next backward writes to the same place.
+buffer, one pass over memory for the copy and the mean. When the bucket is complete and it is its turn (ddp_core.turns),
+the buffer is sent. After the reduction ``parameter.grad`` is a view into it: nothing is copied out, and the buffers are
+the only copy of the gradients. A view survives ``zero_grad(set_to_none=True)``: the next backward writes to the same
+place.
 
-Special here: what travels together, and in which order, is fixed on every rank before the first backward, and once
-more after it: rank 0 has then seen in which order its gradients became ready, and all ranks take over *its* order.
-While a gradient is in flight ``parameter.grad`` is None, so that nothing can write to memory that the transport owns.
+Special here: the buckets and their order are fixed on every rank before the first backward, and once more after it:
+rank 0 has then observed the order in which its gradients became ready, and all ranks adopt *its* order. While a
+gradient is in flight ``parameter.grad`` is None, so that nothing can write to memory that the transport owns.
 
 Mechanism after Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020
 (https://arxiv.org/abs/2006.15704).
@@ -36,12 +37,12 @@ class Bucketed(InTurn):
 
     Args:
         bucket_cap_mb: size of a bucket, in MB of 2**20 bytes. A larger gradient makes a larger bucket.
-        first_bucket_cap_mb: the same for the first, smaller so that the network starts to work soon. By default 1 where
-            a device computes and the network has an engine of its own; that of every bucket on the CPU, where both
-            share the cores and each call costs both (docs/step-time.md).
+        first_bucket_cap_mb: the same for the first bucket, smaller so that communication starts soon. The default is 1
+            on a GPU, where the network has an engine of its own, and ``bucket_cap_mb`` on the CPU, where computation
+            and communication share the cores and each call slows both (docs/step-time.md).
         gradient_as_bucket_view: leave views into the buckets in ``parameter.grad``. False: keep gradients where they
             are and copy the mean back; costs one more copy of the gradients.
-        rebuild: take over rank 0's ready order after the first backward.
+        rebuild: adopt rank 0's ready order after the first backward.
         wire: ``"bf16"`` rounds what travels to bfloat16 (ddp_core.wire); sums are still made in float32.
     """
 
@@ -83,7 +84,7 @@ class Bucketed(InTurn):
         return plan_buckets(gradients, order=order, **caps)
 
     def _build(self, plans: list[BucketPlan]) -> None:
-        self.buckets = []  # before the new ones are made: old buffers go as soon as no gradient points into them
+        self.buckets = []  # first, so that old buffers are freed as soon as no gradient is a view of them
         self.set_parcels([])
         self.buckets = [Bucket(plan, self.parameters) for plan in plans]
         self.set_parcels(self.buckets)
@@ -107,9 +108,9 @@ class Bucketed(InTurn):
         if gradient is None:
             if key not in parcel.taken:
                 parcel.absent.append(parameter)
-        elif gradient is view:  # it has accumulated in place since zero_grad(set_to_none=False), or was never zeroed
+        elif gradient is view:  # it has accumulated in place: zero_grad(set_to_none=False), or no zero_grad
             self.average(gradient)
-        elif key in parcel.taken and self.as_view:  # the rest of a gradient of which a part was taken before
+        elif key in parcel.taken and self.as_view:  # a further part of a gradient
             view.add_(self.average(gradient))
         else:
             self.average(gradient, out=view)
@@ -146,7 +147,7 @@ class Bucketed(InTurn):
             self._ready_order = None
             plans = self._plan(order)
             if plans != [bucket.plan for bucket in self.buckets]:
-                self._next_plans = plans  # at the next backward: by then zero_grad has let go of the old buffers
+                self._next_plans = plans  # used at the next backward: by then zero_grad has released the old buffers
 
     def plan(self) -> list[list[str]]:
         """Parameter names by bucket, in launch order: the same on every rank."""

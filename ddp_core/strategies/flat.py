@@ -1,7 +1,7 @@
-"""One blocking all-reduce for everything, after backward: latency is paid once, nothing overlaps.
+"""One blocking all-reduce for all gradients, after backward: latency is paid once, nothing overlaps.
 
 Gradients are copied end to end into one buffer per dtype and device, in registration order, reduced, and
-copied back. The opposite end of the scale from ``naive``; ``bucketed`` lives between the two.
+copied back. This is the opposite extreme of ``naive``; ``bucketed`` is between the two.
 """
 
 from __future__ import annotations

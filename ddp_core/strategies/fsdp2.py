@@ -1,10 +1,10 @@
 """torch's own FSDP2 (``fully_shard``): parameters, gradients and optimizer state are spread over the ranks.
 
-A reference for what sharding must compute: the same as one process, only that each rank holds a part of it. Each
-parameter becomes a ``DTensor``; a forward gathers a block's parameters, its backward scatters the reduced gradients.
+A reference for sharding: it must compute the same as one process, while each rank holds only a part. Each parameter
+becomes a ``DTensor``; a forward gathers a block's parameters, its backward scatters the reduced gradients.
 
 Special here: ``fully_shard`` neither broadcasts nor compares at the start. Each rank keeps its shard of *its own*
-weights, and the model is a patchwork if they differ (pytorch/torchtitan#166 is of this family), so rank 0's state is
+weights, and the model mixes them if they differ (pytorch/torchtitan#166 is a similar bug), so rank 0's state is
 broadcast first. Blocks (the children of a ``ModuleList`` or ``Sequential``) are sharded one by one, as is usual.
 """
 
@@ -27,7 +27,7 @@ CONTRACT = Contract(sharded=True, sync_buffers=False, disclaims=frozenset({"unus
 def wrap(model: nn.Module, *, blocks: bool = True, **options: Any) -> nn.Module:
     """Shard ``model`` in place, and return it. ``options`` go to ``fully_shard``.
 
-    Raises ValueError on every rank as ``ddp_core.DataParallel`` does.
+    Raises ValueError on every rank in the same cases as ``ddp_core.DataParallel``.
     """
     comm = Comm()
     require_agreement(comm, list(model.named_parameters()), list(model.named_buffers()), objection_to(model, comm))

@@ -1,10 +1,10 @@
 """One blocking all-reduce per parameter, from the hook that fires when its gradient is final.
 
-The first step towards overlap, and no overlap yet: backward stands still while each gradient travels. Published
+A first step towards overlap, but without overlap: backward waits while each gradient is reduced. Published
 measurements show it no faster than ``naive`` (both make the same calls); it is here because it isolates one idea.
 
-Special here: the hooks take turns (ddp_core.turns). Reducing in the order in which hooks happen to fire, as this
-strategy is usually published, adds up different parameters as soon as two ranks take different branches.
+Special here: the hooks take turns (ddp_core.turns). Published versions of this strategy usually reduce in the order in
+which hooks fire, which adds up different parameters as soon as two ranks take different branches.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Hook(InTurn):
         self.average(gradient)
 
     def arrived(self, parcel: Parcel) -> None:
-        """Nothing is left to do: ``send`` has waited."""
+        """Do nothing: ``send`` has waited for the sum and divided it."""
 
     def __repr__(self) -> str:
         return "Hook()"

@@ -1,7 +1,7 @@
-"""One blocking all-reduce per parameter, after backward: the twin to read before all others.
+"""One blocking all-reduce per parameter, after backward: the simplest strategy, to read before all others.
 
-Nothing overlaps and every small tensor pays the full latency of a collective, but there is nothing to get wrong
-either: all ranks walk the same list in the same order.
+Nothing overlaps, and every small tensor pays the full latency of a collective. But little can go wrong: all ranks
+reduce the same list in the same order.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Refuses to start unless all replicas already agree, to the byte; then trains as ``bucketed`` does.
+"""Refuses to start unless all replicas are equal to the byte; then trains as ``bucketed`` does.
 
-For jobs that load a checkpoint on every rank, or build from one seed: there a broadcast would paper over the very
-mistake (a rank with another file, another seed, another order of initialisation) that one wants to hear of.
+For jobs that load a checkpoint on every rank, or build from one seed. There a broadcast would hide the mistake (a rank
+with another file, another seed, another order of initialisation) that should be reported.
 
-Special here: what differs is told on every rank, with rank and parameter, before the first step.
+Special here: every rank reports a difference, with rank and parameter, before the first step.
 """
 
 from __future__ import annotations

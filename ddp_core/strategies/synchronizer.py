@@ -1,6 +1,6 @@
 """A Communicator/Synchronizer pair beside a bare model: the loop broadcasts once and synchronises before each step.
 
-Nothing is wrapped, no hook is set. ``wrap`` binds the pair to torch.distributed and broadcasts; over MPI, give
+Nothing is wrapped, no hook is set. ``wrap`` binds the pair to torch.distributed and broadcasts; over MPI, pass
 ``comm=MpiCommunicator()``. Calls and bytes are counted in ``.comm``.
 """
 

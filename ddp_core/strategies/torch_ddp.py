@@ -1,4 +1,4 @@
-"""torch's own DistributedDataParallel, unchanged: the reference that every other strategy is measured beside.
+"""torch's own DistributedDataParallel, unchanged: the reference with which every other strategy is compared.
 
 Options go to its constructor: ``bucket_cap_mb``, ``find_unused_parameters``, ``gradient_as_bucket_view``,
 ``static_graph``, ``broadcast_buffers`` and the rest.

@@ -4,8 +4,8 @@ Each rank's optimizer updates the parameters that it owns and broadcasts them; s
 memory, for one broadcast of the parameters a step. After Rajbhandari et al., "ZeRO: Memory Optimizations Toward
 Training Trillion Parameter Models", SC 2020 (https://arxiv.org/abs/1910.02054), by ``ZeroRedundancyOptimizer``.
 
-Special here: the strategy is an *optimizer*. ``wrap`` gives the gradients to torch's DDP, ``wrap_optimizer`` says with
-what the optimizer is to be replaced; a loop that ignores it trains a plain DDP.
+Special here: the strategy is an *optimizer*. ``wrap`` leaves the gradients to torch's DDP, and ``wrap_optimizer``
+returns the optimizer to use instead of the loop's own; a loop that does not call it trains with plain DDP.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONTRACT = Contract(sharded=True, disclaims=frozenset({"state_dict"}))
 
 
 class Zero1(DistributedDataParallel):
-    """torch's DDP, and how the optimizer is made."""
+    """torch's DDP, with a method that makes the sharded optimizer."""
 
     def wrap_optimizer(
         self, cls: type[torch.optim.Optimizer], parameters: Iterable[nn.Parameter], **options: Any

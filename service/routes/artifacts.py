@@ -1,7 +1,7 @@
-"""``/runs/{id}/artifacts``: the files of a run, listed, and each as it is.
+"""``/runs/{id}/artifacts``: the list of a run's files, and each file unchanged.
 
-Special here: a file is only ever offered for saving, as bytes of no type, in a sandbox: what a strategy wrote must not
-become a page of this service.
+Special here: a file is only ever offered for saving, as bytes without a type, in a sandbox: a strategy's output must
+not become a page of this service.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _folder(context: Context, run: RunRow) -> Path:
 
 @router.get("/{run_id}/artifacts", responses=declare(404, 422, *GUARDED))
 def list_artifacts(run: RunOf, context: ContextOf) -> ArtifactList:
-    """The files of a run that has ended: its report, and recordings as long as they are kept. At most 10,000."""
+    """The files of a run that has ended: its report, and its recordings while they are kept. At most 10,000."""
     found = [ArtifactEntry.model_validate(entry) for entry in artifacts.listed(_folder(context, run))]
     return ArtifactList(artifacts=found, recordings=run.recordings)
 
@@ -52,7 +52,7 @@ def list_artifacts(run: RunOf, context: ContextOf) -> ArtifactList:
     responses={200: {"content": {_BYTES: {}}, "description": "The file."}, **declare(404, 422, *GUARDED)},
 )
 def get_artifact(run: RunOf, path: str, context: ContextOf) -> StreamingResponse:
-    """One of the files that the list names."""
+    """One of the listed files."""
     found = artifacts.opened(_folder(context, run), path)
     if found is None:
         shown = path if len(path) <= 100 else path[:100] + "..."

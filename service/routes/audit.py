@@ -1,4 +1,4 @@
-"""``/audit``: who asked for which change, newest first. For admin keys alone: it names people and addresses."""
+"""``/audit``: which caller requested which change, newest first. Only for admin keys: it names people and addresses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AuditQuery(BaseModel):
 
 @router.get("/audit", responses=declare(422, *GUARDED))
 def list_audit(query: Annotated[AuditQuery, Query()], context: ContextOf) -> AuditPage:
-    """Changes that somebody asked for, newest first."""
+    """Changes that callers requested, newest first."""
     rows = audit.page(context.engine, query.limit + 1, query.cursor)
     page = [AuditEntry.model_validate(row) for row in rows[: query.limit]]
     return AuditPage(entries=page, next_cursor=page[-1].id if len(rows) > query.limit else None)

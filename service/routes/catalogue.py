@@ -1,4 +1,4 @@
-"""What can be verified, and by what: the verifier's own catalogues."""
+"""The verifier's own catalogues: the strategies that ship, and the checks."""
 
 from __future__ import annotations
 

@@ -28,6 +28,6 @@ class CompareQuery(BaseModel):
 
 @router.get("/compare", responses=declare(404, 409, 410, 422, *GUARDED))
 def compare_runs(query: Annotated[CompareQuery, Query()], context: ContextOf) -> Comparison:
-    """Which check changed from one run to another, what else is different, and timings side by side."""
+    """The checks that changed from one run to another, other differences, and timings side by side."""
     reports = [Report.model_validate_json(stored_report(run_id, context)) for run_id in query.run]
     return compare(reports, query.run)

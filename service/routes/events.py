@@ -1,8 +1,8 @@
-"""``/runs/{id}/events``: what happens to a run as it happens, by Server-Sent Events.
+"""``/runs/{id}/events``: the events of a run, live, by Server-Sent Events.
 
-Special here: the stream is read from the database, whichever worker writes there, and an event's id is its row's: a
-client that was cut off sends ``Last-Event-ID``, as browsers do by themselves, and misses nothing. The stream ends with
-the run.
+Special here: the stream is read from the database, whichever worker writes there, and an event's id is its row's. A
+disconnected client sends ``Last-Event-ID``, as browsers do by themselves, and misses nothing. The stream ends with the
+run.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from service.runs import FINAL
 from service.schemas import Event
 
 router = APIRouter(prefix="/runs", tags=["runs"], dependencies=[Depends(needs("read"))])
-LOOK_S = 5.0  # a stream looks by itself this often, should nothing ring
+LOOK_S = 5.0  # a stream queries the database this often even if nothing wakes it
 
 
 def known(run_id: str, context: ContextOf) -> str:
-    """``run_id``, if there is such a run; asked before the stream begins, while there can still be another answer."""
+    """``run_id`` if there is such a run. Checked before the stream begins, while another answer is still possible."""
     if context.runs.get(run_id) is None:
         raise no_such_run(run_id)
     return run_id
@@ -55,7 +55,7 @@ async def stream_events(
                     return
             if not found:
                 run = await asyncio.to_thread(context.runs.get, run_id)
-                if run is None or run.state in FINAL:  # taken up after the end, or a run from before there were events
+                if run is None or run.state in FINAL:  # resumed after the end, or a run older than the events table
                     return
                 with suppress(TimeoutError):
                     await asyncio.wait_for(rung.wait(), LOOK_S)

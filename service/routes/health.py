@@ -1,4 +1,4 @@
-"""Probes: ``/healthz`` for whoever restarts the service, ``/readyz`` for whoever sends it requests."""
+"""Probes: ``/healthz`` for the supervisor that restarts the service, ``/readyz`` for the load balancer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def healthz(context: ContextOf) -> Health:
 
 @router.get("/readyz", responses=declare())
 def readyz(context: ContextOf) -> Readiness:
-    """Runs can be accepted: the database has this version's tables. Without a worker they wait in the queue."""
+    """Runs can be accepted, because the database has this version's tables. Without a worker they wait in the queue."""
     if not is_current(context.engine):
         detail = "The database is not at this version. Start `lockstep serve` or `lockstep worker`, which migrate it."
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "not-migrated", detail)

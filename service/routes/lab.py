@@ -1,7 +1,7 @@
-"""``/pages/lab``: the cost model for people who look: timeline, bucket sweep, strategies compared, scaling curve.
+"""``/pages/lab``: the cost model as a page: timeline, bucket sweep, strategies compared, scaling curve.
 
-Special here: the form asks by GET, so an answer has an address that can be kept and sent. Drawings are images of their
-own, because a page's policy allows no style inside it, and matplotlib's SVG is full of them.
+Special here: the form is sent by GET, so an answer has an address that can be kept and sent. Drawings are separate
+images, because a page's policy forbids inline styles, and matplotlib's SVG is full of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``/metrics``, for Prometheus, which sends a key as a bearer token where one is asked for."""
+"""``/metrics``, for Prometheus, which sends a key as a bearer token where one is required."""
 
 from __future__ import annotations
 

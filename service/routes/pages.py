@@ -1,8 +1,8 @@
-"""The pages at ``/``: runs as they go, one run, runs compared; and signing in where keys are asked for.
+"""The pages at ``/``: a live list of runs, one run, runs compared; and signing in where keys are required.
 
-Special here: written on this side, and refreshed by htmx, so they work without scripts, too. Nothing is loaded from
-elsewhere. A form's POST is only taken from a page of this service itself (``Origin``): no other site may submit or
-cancel with a visitor's cookie, nor on a visitor's own machine, where no key is asked for.
+Special here: pages are rendered on the server and refreshed by htmx, so they also work without scripts. Nothing is
+loaded from elsewhere. A form's POST is accepted only from a page of this service itself (``Origin``): no other site may
+submit or cancel with a visitor's cookie, or on a visitor's own machine, where no key is required.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Submitter = Annotated[Caller, Depends(needs("submit"))]
 
 
 async def own_form(request: Request) -> dict[str, str]:
-    """The fields of a form that one of our pages sent."""
+    """The fields of a form, if one of our pages sent it."""
     origin = request.headers.get("origin")
     if origin is None or urlsplit(origin).netloc != request.headers.get("host"):
         detail = "This form was not sent by a page of this service, so nothing was done. Use the API: POST /runs."
@@ -96,7 +96,7 @@ def show_run(request: Request, run_id: str, context: ContextOf, caller: Reader) 
 
 
 def _before(context: Context, row: RunRow) -> str | None:
-    """The finished run of the same strategy that came before."""
+    """The id of the last finished run of the same strategy before ``row``."""
     found = context.runs.page(1, row.id, "finished", None, strategy=row.strategy)
     return found[0].id if found else None
 

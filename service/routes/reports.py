@@ -1,7 +1,7 @@
-"""``/runs/{id}/report`` in the form that was asked for, and the schema of its JSON form.
+"""``/runs/{id}/report`` in the requested form, and the schema of its JSON form.
 
-Special here: the JSON is the stored file, byte for byte what the engine gave; every other form is rendered from
-it on request, so a report written today is shown by tomorrow's renderer.
+Special here: the JSON is the stored file, byte for byte as the engine wrote it. Every other form is rendered from
+it on request, so a later version's renderer also shows older reports.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _MEDIA_TYPES: dict[Format, str] = {
     "junit": "application/xml",
 }
 _HEADERS = {
-    # The page is one self-contained file without scripts. A strategy's output is shown in it, so should its
-    # escaping ever fail, the browser still runs nothing and fetches nothing.
+    # The page is one self-contained file without scripts. It shows a strategy's output: even if escaping ever
+    # failed, the browser would run and fetch nothing.
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
     "form-action 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -94,7 +94,7 @@ def stored_report(run_id: str, context: ContextOf) -> str:
 
 
 def negotiate(accept: str) -> Format:
-    """The form that an Accept header prefers; of those it likes equally, the first in our order."""
+    """The form that an Accept header prefers; among equals the first in our order."""
     qualities = {name: _quality(accept, media) for name, media in _MEDIA_TYPES.items()}
     choice: Format = max(_MEDIA_TYPES, key=lambda name: qualities[name])
     if qualities[choice] == 0:
@@ -104,7 +104,7 @@ def negotiate(accept: str) -> Format:
 
 
 def _quality(accept: str, media: str) -> float:
-    """How much the header wants this type: the most specific range that covers it decides (RFC 9110, 12.5.1)."""
+    """The header's quality value for this type, from the most specific range that covers it (RFC 9110, 12.5.1)."""
     found: tuple[int, float] = (-1, 0.0)
     for part in accept.split(","):
         range_, *parameters = (piece.strip().lower() for piece in part.split(";"))

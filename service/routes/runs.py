@@ -1,4 +1,4 @@
-"""``/runs``: submit, list, look at, cancel, delete."""
+"""``/runs``: submit, list, get, cancel, delete."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def submit_run(
         ),
     ] = None,
 ) -> Run:
-    """Queue a verification. What cannot be carried out is refused here (422), and nothing is queued."""
+    """Queue a verification. One that cannot be carried out is refused here (422), and not queued."""
     row = submit(submission, context, caller, idempotency_key)
     response.headers["Location"] = str(request.app.url_path_for("get_run", run_id=row.id))
     return Run.model_validate(row)
 
 
 def submit(submission: RunSubmission, context: Context, caller: Caller, idempotency_key: str | None = None) -> RunRow:
-    """Store and queue a run, if everything allows it."""
+    """Store and queue a run, if the submission can be carried out and the limits allow it."""
 
     def enqueue(session: Session, row: RunRow) -> None:
         context.producer.enqueue(session, row.id, row.priority)
@@ -74,7 +74,7 @@ def submit(submission: RunSubmission, context: Context, caller: Caller, idempote
 @router.get("", responses=declare(422, *GUARDED))
 def list_runs(query: Annotated[RunQuery, Query()], context: ContextOf) -> RunPage:
     """Runs, newest first."""
-    # One more than asked for tells whether there is a next page.
+    # One row more than requested shows whether there is a next page.
     rows = context.runs.page(
         query.limit + 1, query.cursor, query.state, query.verdict, strategy=query.strategy, labels=query.labels()
     )
@@ -93,7 +93,7 @@ def get_run(run_id: str, context: ContextOf) -> Run:
 
 @router.post("/{run_id}/cancel", responses=declare(404, 409, 422, *GUARDED))
 def cancel_run(run_id: str, context: ContextOf, caller: Annotated[Caller, Depends(needs("submit"))]) -> Run:
-    """Take a run out of the queue, or end it where it runs: its ranks are gone within two seconds. Repeating it is
+    """Take a run out of the queue, or end it while it runs: its ranks end within two seconds. Repeating it is
     harmless."""
     try:
         row = context.runs.cancel(run_id, lambda session: audit.record(session, caller, "run.cancelled", run_id))
@@ -107,8 +107,8 @@ def cancel_run(run_id: str, context: ContextOf, caller: Annotated[Caller, Depend
 
 @router.delete("/{run_id}", status_code=204, response_class=Response, responses=declare(404, 409, 422, *GUARDED))
 def delete_run(run_id: str, context: ContextOf, caller: Annotated[Caller, Depends(needs("submit"))]) -> None:
-    """Delete a run that has ended, with its report and recordings, for good. A key that is not `admin` may delete what
-    was submitted with it."""
+    """Delete a run that has ended, with its report and recordings, for good. A key that is not `admin` may only delete
+    runs that were submitted with it."""
     row = context.runs.get(run_id)
     if row is None:
         raise no_such_run(run_id)
@@ -122,7 +122,7 @@ def delete_run(run_id: str, context: ContextOf, caller: Annotated[Caller, Depend
 
 
 def _own(caller: Caller, key: str | None) -> str | None:
-    """The Idempotency-Key as it is stored: two callers may have chosen the same one."""
+    """The Idempotency-Key as stored: hashed with the caller's id, because two callers may choose the same key."""
     if key is None or not caller.has_key:
         return key
     return hashlib.sha256(f"{caller.id}/{key}".encode()).hexdigest()

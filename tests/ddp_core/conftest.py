@@ -1,7 +1,7 @@
-"""What the situations share: bodies that run on real ranks, inside ``wrap`` of a strategy file.
+"""Shared code of the situations: bodies that run on real ranks, inside ``wrap`` of a strategy file.
 
-``same_as_one_process`` trains a wrapped replica and, beside it on the same rank, a bare model on what all ranks see, in
-float64 and with SGD with momentum.
+``same_as_one_process`` trains a wrapped replica and, on the same rank, a bare model on all ranks' data, in float64 and
+with SGD with momentum.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ ALL = "[async_hook, bucketed, flat, hook, naive]"
 
 @pytest.fixture
 def on_ranks(lockstep, tmp_path):
-    """Run ``body`` on every rank; it must come to its end without an exception."""
+    """Run ``body`` on every rank; it must end without an exception."""
 
     def run(body, world_size=2, strategies=ALL):
         path = tmp_path / "body.py"
         head = HEAD.format(strategies=strategies)
         path.write_text(head + textwrap.indent(textwrap.dedent(body), "    ") + "\n    return naive.wrap(model)\n")
-        check = "LS002" if world_size > 1 else "LS201"  # the former reads one scenario, and one rank has none to read
+        check = "LS002" if world_size > 1 else "LS201"  # LS002 reads one scenario, which one rank does not have
         report = lockstep.verify(str(path), world_size=world_size, checks=(check,))
         details = [rank.detail for scenario in report.scenarios for rank in scenario.ranks if rank.detail]
         assert not details, details[0]

@@ -1,7 +1,7 @@
-"""What runs under ``mpirun`` for ``test_mpi.py``: every check on every rank, MPI beside gloo beside the single process.
+"""Program for ``test_mpi.py``, under ``mpirun``: runs every check on every rank; compares MPI, gloo and one process.
 
 Usage: ``mpirun -n N python -m mpi4py -m tests.ddp_core.mpi_ranks FOLDER``. Rank 0 prints one JSON line: each check's
-name and the traceback of the first rank that failed it, or null. Numbers are small whole ones, so that "equal" can mean
+name and the traceback of the first rank that failed it, or null. Numbers are small and whole, so that "equal" can mean
 bit for bit.
 """
 
@@ -46,7 +46,7 @@ def batch(rank: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def loss(net: Net, rank: int, world: int) -> torch.Tensor:
-    """Multiples of the world size, so that the mean over ranks is whole; rank 1 does not use ``odd``."""
+    """A loss that is a multiple of the world size, so that means are whole numbers; rank 1 does not use ``odd``."""
     inputs, targets = batch(rank)
     return (net(inputs, odd=rank != 1) * targets).sum() * world
 
@@ -76,7 +76,7 @@ def check_a_training_step_is_that_of_gloo_and_of_one_process(over_mpi, over_gloo
 
 def check_published_counts_on_real_ranks(over_mpi, over_gloo):
     if over_mpi.world_size > 2:
-        return  # counts are each rank's own, and gloo crawls where ranks outnumber cores
+        return  # counts are per rank, and gloo is slow where ranks outnumber cores
     for comm in (over_mpi, over_gloo):
         net = mnist_cnn()
         for parameter in net.parameters():

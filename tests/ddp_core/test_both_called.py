@@ -1,4 +1,4 @@
-"""What synchronises in one method and steps in another: a loop calls both, unless one leads to the other."""
+"""Objects that synchronise in one method and step in another: the loop calls both, unless one calls the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddp_core.recognition import recognise
 
 
 class Both(nn.Module):
-    """Synchronises in one method and steps in another, both of which are for a loop."""
+    """Synchronises in one method and steps in another; a loop must call both."""
 
     def __init__(self, **held):
         super().__init__()
@@ -102,7 +102,7 @@ class BesideStepsItself(Beside):
         (StepsWith, None, "step_with", ["sync_gradients", "step"]),
         (StepsItself, "optimizer", "step", ["sync_gradients", "step"]),
         (StepsItself, "outer", "explicit", ["sync_gradients"]),
-        (StepsItself, None, "explicit", ["sync_gradients"]),  # what it does in step() is not known
+        (StepsItself, None, "explicit", ["sync_gradients"]),  # without an optimizer, what its step() does is unknown
         (EngineThatWaits, None, "engine", ["backward", "sync_gradients", "step"]),
         (CallsItInTheStep, None, "step_with", ["sync_gradients", "step"]),
         (CallsItBesideItsClass, "optim", "step", ["sync_gradients", "step"]),

@@ -1,4 +1,4 @@
-"""The plan: every gradient once, caps kept, kinds apart, and nothing but the sizes decides."""
+"""The bucket plan: every gradient once, caps kept, kinds apart, and only sizes decide."""
 
 from __future__ import annotations
 

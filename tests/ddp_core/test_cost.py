@@ -1,4 +1,4 @@
-"""The cost model gives the published figures exactly, and keeps its own laws."""
+"""The cost model reproduces the published figures exactly, and obeys its own laws."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_last_bucket_is_the_exposed_one():
     found = cost.timeline(layers, 4 * MILLION, link)
     assert [t.ready_s >= found.backward_end_s - 1e-12 for t in found.transfers] == [False] * 7 + [True]
     assert found.exposed_s == pytest.approx(link.seconds(found.transfers[-1].num_bytes))
-    # A smaller first layer leaves less to expose.
+    # With a smaller first layer less communication is exposed.
     smaller = [Layer(layers[0].num_bytes // 10, layers[0].backward_s), *layers[1:]]
     assert cost.timeline(smaller, 4 * MILLION, link).exposed_s < found.exposed_s / 5
 
@@ -95,7 +95,7 @@ def test_the_optimum_is_told_beside_the_default():
 
 
 def test_with_contention_work_is_conserved():
-    """Two on one core, each twice as slow beside the other: together they take the sum."""
+    """If backward and communication share one core, each twice as slow, they take the sum of their times."""
     layers = [Layer(100, 1.0), Layer(100, 1.0)]
     found = cost.timeline(layers, 1, Link(0.5, 0.0), contention=Contention(2.0, 2.0))
     assert found.backward_end_s == pytest.approx(2.5)

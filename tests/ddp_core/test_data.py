@@ -1,4 +1,4 @@
-"""Shards and loaders: what must hold for every number of samples and ranks, and what a loader is made with."""
+"""Shards and loaders: properties for every number of samples and ranks, and the options of a loader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loop hands to a method or a function, by the name of its argument, and what it calls beside a ``backward``."""
+"""The values that the loop passes to a method or function, by argument name, and its calls beside ``backward``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class OfEach(Wrapper):
 
 
 class TwoVerbs:
-    """Beside a model; ``sync()`` is of weights."""
+    """An object beside a model, whose ``sync()`` synchronises weights and ``allreduce()`` gradients."""
 
     def __init__(self):
         self.given = []

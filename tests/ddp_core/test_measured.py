@@ -1,4 +1,4 @@
-"""From measurements to parameters: exact on data that follow the model, sane on data that do not."""
+"""Parameters from measurements: exact on data that follow the model, plausible on other data."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def test_a_curve_goes_through_what_was_measured():
 
 @given(st.floats(0.01, 1), st.floats(0.01, 1), st.floats(1, 4), st.floats(1, 4))
 def test_contention_is_found_from_a_run_of_both(backward, communication, slower, slower_too):
-    """What the model would show is what the measurement gives back."""
+    """From times that the model predicts, ``contention_from`` recovers the model's factors."""
     both = Contention(slower, slower_too)
-    # One bucket that is ready at once, beside a backward that yields it at the start.
+    # One bucket, which is ready at the start of backward.
     found = timeline([Layer(1, backward), Layer(1, 0.0)], 1, _Once(communication), contention=both)
     first, _ = found.transfers
     back = contention_from(backward, communication, _end(backward, communication, slower, slower_too), first.end_s)
@@ -54,7 +54,7 @@ def test_contention_is_found_from_a_run_of_both(backward, communication, slower,
 
 
 class _Once:
-    """The first message takes ``seconds``, others nothing."""
+    """A link whose first message takes ``seconds``, and others no time."""
 
     def __init__(self, seconds: float) -> None:
         self.left = [seconds]
@@ -64,7 +64,7 @@ class _Once:
 
 
 def _end(backward: float, communication: float, slower: float, slower_too: float) -> float:
-    """When backward ends that shares its start with one transfer."""
+    """The end of a backward that starts together with one transfer."""
     if backward * slower <= communication * slower_too:
         return backward * slower
     beside = communication * slower_too
@@ -76,5 +76,5 @@ def test_refusals():
         fit_link([1], [1.0])
     with pytest.raises(ValueError, match="must be positive"):
         contention_from(0, 1, 1, 1)
-    assert contention_from(1.0, 1.0, 0.5, 1.0) == Contention(1.0, 1.0)  # noise: faster beside than alone
+    assert contention_from(1.0, 1.0, 0.5, 1.0) == Contention(1.0, 1.0)  # noise: faster together than alone
     assert Link(0, 0).seconds(10**9) == 0

@@ -1,4 +1,4 @@
-"""What a strategy costs in memory, over all tensors alive; on ranks without an observer, whose shadows count too."""
+"""A strategy's memory, over all living tensors; on ranks without an observer, whose shadow copies would count too."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ STRATEGIES = {s.__name__.rpartition(".")[2]: s for s in (async_hook, bucketed, n
 
 
 def alive() -> int:
-    """Bytes of the memory behind all tensors, each piece counted once."""
+    """Bytes of the storages of all tensors, each counted once."""
     gc.collect()
     tensors = [item for item in gc.get_objects() if isinstance(item, torch.Tensor)]
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
 
 
 def copies(name: str, options: dict) -> float:
-    """What is alive after three steps beyond parameters and inputs, in units of the gradients' size."""
+    """Memory after three steps beyond parameters and inputs, in units of the gradients' size."""
     inner, inputs = nn.Sequential(*[nn.Linear(64, 64) for _ in range(6)]), torch.ones(2, 64)
     size, before = sum(p.numel() * p.element_size() for p in inner.parameters()), alive()
     wrapped = STRATEGIES[name].wrap(inner, **options)
-    for _ in range(3):  # the second takes over rank 0's order
+    for _ in range(3):  # the second adopts rank 0's order
         wrapped.zero_grad()
         wrapped(inputs).sum().backward()
     return (alive() - before) / size

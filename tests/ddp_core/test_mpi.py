@@ -1,6 +1,6 @@
-"""The communicator over a real MPI: ``mpi_ranks.py`` under ``mpirun``, beside gloo and beside the single process.
+"""The communicator over a real MPI: ``mpi_ranks.py`` under ``mpirun``, compared with gloo and with a single process.
 
-One ``mpirun`` a world size serves all checks; torch is imported once per rank and not once per check.
+One ``mpirun`` per world size serves all checks, so torch is imported once per rank and not once per check.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpi
 
 
 def mpirun(num_ranks, *arguments):
-    """The finished job: ``python -m mpi4py ARGUMENTS`` on ``num_ranks`` ranks."""
+    """Run ``python -m mpi4py ARGUMENTS`` on ``num_ranks`` ranks; return the finished job."""
     command = ["mpirun", "-n", str(num_ranks), "--oversubscribe", "--allow-run-as-root"]
     return subprocess.run(
         [*command, sys.executable, "-m", "mpi4py", *arguments],
@@ -45,7 +45,7 @@ def test_over_a_real_mpi(world_size, tmp_path):
 
 @needs_mpirun
 def test_a_rank_that_raises_ends_the_job(tmp_path):
-    """Under ``-m mpi4py`` an exception on one rank aborts all, instead of leaving them in a collective for ever."""
+    """Under ``-m mpi4py`` an exception on one rank aborts all ranks, so that none waits in a collective for ever."""
     script = tmp_path / "script.py"
     script.write_text(
         "from ddp_core.mpi import MpiCommunicator\n"
@@ -59,7 +59,7 @@ def test_a_rank_that_raises_ends_the_job(tmp_path):
 
 
 def test_without_mpi4py_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mpi4py", None)  # what an import finds where it is not installed
+    monkeypatch.setitem(sys.modules, "mpi4py", None)  # as if it were not installed
     with pytest.raises(ImportError, match=r"pip install 'lockstep-ddp\[mpi\]'"):
         MpiCommunicator()
 

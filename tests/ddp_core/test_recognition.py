@@ -1,4 +1,4 @@
-"""What a stranger's function or class asks for, told by its arguments."""
+"""Recognition of how a foreign function or class is to be called, from its arguments."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Runs(Apexs):
 
 def test_a_verb_alone_is_a_loops_to_call_where_nothing_else_can_be():
     assert recognise(Apexs()).style == "explicit"
-    assert recognise(Runs()).style == "native"  # a wrapper's own reduce() may be its own business
+    assert recognise(Runs()).style == "native"  # a wrapper may call its reduce() itself
 
 
 class Clips:
@@ -123,7 +123,7 @@ def test_who_wraps_an_optimizer_that_is_made_is_handed_one(returned):
 
 
 class OptimizerBeside:
-    """Steps by itself what the loop is to have synchronised, and is no ``torch.optim.Optimizer``."""
+    """Takes the step itself after the loop has synchronised, and is no ``torch.optim.Optimizer``."""
 
     def __init__(self):
         self.calls = []

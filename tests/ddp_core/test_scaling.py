@@ -1,4 +1,4 @@
-"""Scaling and the memory wall: the published figures, and laws that hold for any cluster."""
+"""Scaling and the memory limit: the published figures, and laws that hold for any cluster."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ def test_the_compute_bound_condition():
     found = {c.num_ranks: c for c in scaling.crossings(0.09, 0.03, 2, [2, 8, 64, 4096])}
     assert found[2].communication_s == pytest.approx(0.03)
     assert found[64].communication_s == pytest.approx(0.03 * 63 / 64 * 2)
-    assert not any(c.communication_bound for c in found.values())  # volume alone never gets there
+    assert not any(c.communication_bound for c in found.values())  # volume alone never makes it communication-bound
     slow = scaling.crossings(0.09, 0.03, 2, range(2, 4097), hop_alpha_s=20e-6)
     first = next(c.num_ranks for c in slow if c.communication_bound)
-    assert 700 < first < 800  # latency does: 2(N-1) hops of 20 us against the 30 ms that volume leaves
+    assert 700 < first < 800  # latency does: 2(N-1) hops of 20 us against the 30 ms beyond volume
 
 
 def test_accumulation_divides_the_calls():
     link = scaling.ring(Link(1e-5, 1e-9), 8)
     one, four = scaling.accumulate(JOB, link, 1), scaling.accumulate(JOB, link, 4)
-    assert one.calls == four.calls  # of a step, which has four times the samples
+    assert one.calls == four.calls  # calls per step, which has four times the samples
     assert four.exposed_s == one.exposed_s
     assert four.micro_batch_s < one.micro_batch_s
     assert four.efficiency > one.efficiency

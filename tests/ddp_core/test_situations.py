@@ -1,4 +1,4 @@
-"""Models of every kind, on every strategy of ours, against one process: the catalogue that wrappers get wrong."""
+"""Models of every kind that wrappers get wrong, on every strategy of ours, compared with one process."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ CLASSES = """
 def test_equal_to_one_process(on_ranks, name, world_size):
     build, loss = MODELS[name]
     weight_decay = "with warnings.catch_warnings():\n    warnings.simplefilter('ignore')\n"
-    if name.startswith("sparse"):  # SGD's weight decay does not take sparse gradients
+    if name.startswith("sparse"):  # SGD's weight decay does not accept sparse gradients
         weight_decay += "    SGD = torch.optim.SGD\n"
         weight_decay += "    torch.optim.SGD = lambda p, **k: SGD(p, lr=0.1)\n"
     body = textwrap.dedent(CLASSES) + weight_decay

@@ -1,4 +1,4 @@
-"""What is around a wrapper: its state dict, a compiler, evaluation, the order of parameters, unwrapping."""
+"""Situations around a wrapper: its state dict, a compiler, evaluation, the order of parameters, unwrapping."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_compiled_inner_module(on_ranks):
 
 
 def test_evaluation_mode_synchronises_gradients_and_leaves_buffers(on_ranks):
-    """Fine-tuning with a frozen BatchNorm: eval() for the layers, backward() all the same."""
+    """Fine-tuning with a frozen BatchNorm: the layers are in eval() mode, and backward() still synchronises."""
     on_ranks("""
         for strategy in STRATEGIES:
             torch.manual_seed(1)
@@ -65,7 +65,7 @@ def test_evaluation_mode_synchronises_gradients_and_leaves_buffers(on_ranks):
 
 
 def test_rank_0s_order_is_taken_over_by_all(on_ranks):
-    """Registered in one order, used in another, and in a third on rank 1: after the first backward rank 0's counts."""
+    """Parameters registered in one order, used in another, and in a third on rank 1: all ranks adopt rank 0's order."""
     on_ranks("""
         class Net(nn.Module):
             def __init__(self):

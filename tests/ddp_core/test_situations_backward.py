@@ -1,4 +1,4 @@
-"""Situations of a backward, on every strategy: several, none, half a one, and gradients touched between them."""
+"""Situations of backward, on every strategy: several, none, one that raises, and gradients changed in between."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_gradients_that_share_memory(on_ranks):
 
 
 def test_an_exception_in_the_middle_of_backward(on_ranks):
-    """On every rank, or on one alone whose peers wait for it: the next step is right, and nobody hangs."""
+    """On every rank, or on one whose peers wait for it: the next step is correct, and no rank hangs."""
     on_ranks("""
         class Bad(torch.autograd.Function):
             @staticmethod
@@ -230,7 +230,7 @@ def test_a_failed_backward_and_then_a_backward_without_a_forward_between(on_rank
 
 
 def test_inside_and_outside_a_reentrant_checkpoint(on_ranks):
-    """Right where everything waits for the end of backward; refused where a part had already been sent."""
+    """Correct where a strategy waits for the end of backward; refused where a part had already been sent."""
     on_ranks("""
         class Net(nn.Module):
             def __init__(self): super().__init__(); self.b, self.a = nn.Linear(4, 4), nn.Linear(4, 4)

@@ -1,4 +1,4 @@
-"""Ranks whose data ends early: ``join``, alone and beside batch norm and a sharded optimizer."""
+"""Ranks whose data ends early: ``join``, alone and with batch norm and a sharded optimizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Situations of the numbers themselves: narrow dtypes, scalers, tiny and absent gradients."""
+"""Numerical situations: narrow dtypes, scalers, tiny and absent gradients."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_fused_optimizer_skips_a_step_that_overflowed(on_ranks):
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_bf16_on_the_wire(on_ranks, world_size):
-    """Half the bytes; off by two roundings at most, whatever the world size; the same bytes on every rank."""
+    """Half the bytes; an error of at most two roundings at any world size; the same bytes on every rank."""
     on_ranks(
         """
         for size in (1, 7, 1000):

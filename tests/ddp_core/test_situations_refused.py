@@ -1,4 +1,4 @@
-"""What a strategy of ours refuses rather than computes wrongly, and what it then says."""
+"""Situations that our strategies refuse rather than compute wrongly, and their messages."""
 
 from __future__ import annotations
 

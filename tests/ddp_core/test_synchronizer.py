@@ -1,4 +1,4 @@
-"""The synchroniser on real ranks: published counts to the digit, the caveats, and foreign ones driven as they come.
+"""The synchroniser on real ranks: published counts to the digit, its caveats, and foreign synchronisers as published.
 
 Ranks are forked by the verifier's fork server, as in ``test_wrapper.py``. The published figures come from two public
 reports: 235 steps of an MNIST CNN with and without bucketing, and all-reduces per step of SmolLM2-360M on Yelp.
@@ -33,7 +33,7 @@ def wrap(model):
 
 @pytest.fixture
 def on_ranks(lockstep, tmp_path):
-    """Run ``body`` inside wrap() on every rank; it must come to its end without an exception."""
+    """Run ``body`` inside wrap() on every rank; it must end without an exception."""
 
     def run(body, world_size=2):
         path = tmp_path / "body.py"
@@ -58,7 +58,7 @@ def test_the_mnist_cnn_has_the_published_size():
 def test_235_steps_give_the_published_calls_and_bytes():
     """235 steps is one epoch of MNIST's 60,000 images on 4 ranks in batches of 64 (15,000 / 64 = 234.4).
 
-    Counts are a rank's own, so one rank shows them; ``test_mpi.py`` repeats it on several, over MPI and gloo.
+    Counts are per rank, so one rank suffices; ``test_mpi.py`` repeats it on several, over MPI and gloo.
     """
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
@@ -125,7 +125,7 @@ def test_a_classifier_ignores_padding_on_the_right():
 
 
 def test_rank_dependent_unused_frozen_tied_mixed_and_oversized_parameters(on_ranks):
-    """Bit for bit the mean, in three bucket sizes and without buckets; zeros stand in for absent ones."""
+    """The mean is exact to the bit, in three bucket sizes and without buckets; absent gradients count as zeros."""
     on_ranks(
         """
         class Odd(nn.Module):
@@ -181,7 +181,7 @@ def test_buckets_are_planned_alike_and_the_last_one_travels(on_ranks):
 
 
 def test_thirds_are_divided_not_multiplied(on_ranks):
-    """7 times the float32 nearest to 1/7 is not 1: a multiplied mean would be off by one unit in the last place."""
+    """7 times the float32 nearest to 1/7 is not 1: a mean by multiplication is off by one unit in the last place."""
     on_ranks(
         """
         net = nn.Linear(64, 1)
@@ -293,7 +293,7 @@ def test_one_that_forgets_the_division_fails(lockstep, tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"use_bucketing": False}, {"bucket_cap_mb": 1e-5}])
 def test_ours_passes_without_being_named(lockstep, options):
-    """In ``quick``; without options it is tried in ``standard`` with all other strategies."""
+    """In ``quick``; without options it is verified in ``standard`` with all other strategies."""
     report = lockstep.verify("synchronizer", world_size=2, profile="quick", options=options)
     report.assert_pass()
     assert {scenario.driver for scenario in report.scenarios if scenario.driver} == {"synchronizer"}
@@ -302,7 +302,7 @@ def test_ours_passes_without_being_named(lockstep, options):
 @settings(max_examples=25)
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(1, 400))
 def test_every_gradient_travels_once_whatever_the_cap(sizes, cap_bytes):
-    """Alone on one rank the mean is the gradient itself: every element must come back as it went."""
+    """On one rank the mean is the gradient itself: every element must come back unchanged."""
     from ddp_core.communicator import Communicator
     from ddp_core.synchronizer import Synchronizer
 

@@ -1,8 +1,8 @@
-"""docs/torch-ddp-tests.md is true: torch's own DDP tests end no worse with ours than it says.
+"""docs/torch-ddp-tests.md is true: torch's own DDP tests give results with ours that are no worse than it says.
 
-Special here: all of them take minutes, so a fixed part of them runs here, at least one for each thing they are about.
-The whole table is made by ``python -m tests.torch_suite --write docs/torch-ddp-tests.md``. That the table has exactly
-the tests of the torch that is installed is looked at for all of them.
+Special here: all of them take minutes, so a fixed part of them runs here, at least one for each topic. The whole table
+is made by ``python -m tests.torch_suite --write docs/torch-ddp-tests.md``. That the table lists exactly the tests of
+the installed torch is checked in full.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The training loop on real ranks against one process, bit for bit: the edges that published loops get wrong.
+"""The training loop on real ranks against one process, bit for bit: edge cases that published loops get wrong.
 
 Arithmetic is exact throughout: whole numbers, losses linear in the output, divisors that are powers of two. So "equal"
-means every bit, in whatever order sums were taken.
+means equal in every bit, for any order of summation.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def wrap(model):
 
 @pytest.fixture
 def on_ranks(lockstep, tmp_path):
-    """Run ``body`` inside wrap() on every rank; it must come to its end without an exception."""
+    """Run ``body`` inside wrap() on every rank; it must end without an exception."""
 
     def run(body, world_size=2):
         path = tmp_path / "body.py"
@@ -109,7 +109,7 @@ def test_no_sync_is_used_for_all_but_the_last_of_a_group(on_ranks):
 
 
 def test_uneven_batches_weigh_by_their_samples(on_ranks):
-    """1, 2, 4 and 1 samples on four ranks: the mean of means is wrong, the weighted one is the large batch's."""
+    """1, 2, 4 and 1 samples on four ranks: the mean of means is wrong, the weighted mean equals the large batch's."""
     on_ranks(
         """
         sizes = (1, 2, 4, 1)
@@ -151,7 +151,7 @@ def test_uneven_batches_weigh_by_their_samples(on_ranks):
 
 
 def test_uneven_counts_inside_and_across_groups(on_ranks):
-    """Token counts differ by micro-batch and by rank, and still every token weighs the same."""
+    """Token counts differ by micro-batch and by rank, and every token has the same weight."""
     on_ranks("""
         sizes = ((1, 2, 1), (4, 1, 1))  # steps of 1 + 2 + 4 + 1 = 8 and of 1 + 1 = 2 rows
         rows = [[numbers(size, 6, seed=10 * r + m) for m, size in enumerate(sizes[r])] for r in range(2)]
@@ -173,7 +173,7 @@ def test_uneven_counts_inside_and_across_groups(on_ranks):
 
 
 def test_clipping_comes_after_synchronisation(on_ranks):
-    """Every rank clips the mean by the mean's norm: bit for bit what one process does, active or not."""
+    """Every rank clips the mean gradient by its norm: bit for bit as one process, whether or not clipping is active."""
     on_ranks("""
         data = [(numbers(4, 4, seed=r), numbers(4, 2, seed=50 + r)) for r in range(world)]
         for limit in (0.25, 1e6, None):
@@ -281,8 +281,8 @@ def test_memory_is_reported_to_the_byte():
     optimizer.step()
     weights = copy.deepcopy(model.state_dict())
     report = memory_report(model, optimizer, lambda: model(inputs).sum())
-    # AdamW: two moments per element and a float32 step counter per parameter. Kept for backward: the input, and the
-    # ReLU's output, which both the ReLU and the next layer keep, once.
+    # AdamW: two moments per element and a float32 step counter per parameter. Saved for backward: the input, and the
+    # ReLU's output, which the ReLU and the next layer both save, counted once.
     assert (report.parameters, report.gradients) == (size, size)
     assert report.optimizer_state == 2 * size + 4 * 4
     assert report.activations == (4 * 10 + 4 * 20) * 4

@@ -1,7 +1,7 @@
-"""DataParallel on real ranks: what it refuses and says, no_sync, unused parameters, buffers.
+"""DataParallel on real ranks: its refusals and messages, no_sync, unused parameters, buffers.
 
-Ranks are forked by the verifier's own fork server through a strategy file whose ``wrap`` makes the assertions: a rank
-that fails them raises, and the report shows its traceback.
+The verifier's own fork server forks the ranks for a strategy file whose ``wrap`` makes the assertions: a rank that
+fails one raises, and the report shows its traceback.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def wrap(model):
 
 @pytest.fixture
 def on_ranks(lockstep, tmp_path):
-    """Run ``body`` inside wrap() on every rank; it must come to its end without an exception."""
+    """Run ``body`` inside wrap() on every rank; it must end without an exception."""
 
     def run(body, world_size=2):
         path = tmp_path / "body.py"
@@ -150,7 +150,7 @@ def test_buffers_follow_rank_0(on_ranks):
 
 
 def test_strided_gradients_are_reduced_whole(on_ranks):
-    """gloo takes a view with holes for a dense tensor; the door to the network does not let that through."""
+    """gloo treats a view with holes as a dense tensor; ``Comm`` prevents that."""
     on_ranks("""
         comm = Comm()
         holes = torch.arange(12.0).view(6, 2)[:, 0].mul_(1)

@@ -1,7 +1,7 @@
-"""The Yelp job: masking, synthetic data, ranks that decide together, and a real fetch from folders made for it.
+"""The Yelp job: masking, synthetic data, ranks that decide together, and loading from folders made by the test.
 
-The hub itself is never asked. Where ``transformers`` and ``datasets`` are installed, the loading code runs on a small
-tokenizer, checkpoint and data set written to disk for it.
+The hub itself is never contacted. Where ``transformers`` and ``datasets`` are installed, the loading code runs on a
+small tokenizer, checkpoint and data set that the test writes to disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TINY = {"hidden_size": 24, "num_layers": 2, "num_heads": 6, "num_kv_heads": 2, "
 
 
 class Words:
-    """A tokenizer called as those of transformers are: a word is a token, and padding is also the end of text (2)."""
+    """A tokenizer with transformers' interface: a word is a token, and the padding token also ends texts (2)."""
 
     def __init__(self, side="right"):
         self.side = side
@@ -61,7 +61,7 @@ def test_synthetic_reviews_have_the_shape_of_real_ones_and_say_so():
 
 
 def test_both_tasks_are_learnt_and_counted():
-    """A small model of the same kind: the loss falls, and the loss's mean is over the tokens that are counted."""
+    """With a small model of the same kind the loss falls, and it is the mean over the counted tokens."""
     torch.manual_seed(0)
     rows = yelp.synthetic_reviews(8, 1, length=12).train
     rows.columns["input_ids"] %= 31
@@ -120,7 +120,7 @@ def test_ranks_fall_back_together_or_not_at_all(monkeypatch):
     def mistaken(*_):
         raise KeyError("text")
 
-    monkeypatch.setattr(yelp, "_fetch_reviews", mistaken)  # a mistake is no lack of network
+    monkeypatch.setattr(yelp, "_fetch_reviews", mistaken)  # an error in the code is not a missing network
     with pytest.raises(KeyError):
         yelp.reviews()
 
@@ -133,7 +133,7 @@ def test_without_its_libraries_the_error_says_what_to_install(monkeypatch, name)
 
 
 def test_the_loading_code_on_real_libraries(tmp_path, monkeypatch):
-    """Everything but the hub: a tokenizer, a checkpoint and a data set in folders, read by the real libraries."""
+    """The real libraries read a tokenizer, a checkpoint and a data set from folders, without the hub."""
     pytest.importorskip("datasets", reason="needs lockstep-ddp[yelp]")
     transformers = pytest.importorskip("transformers", reason="needs lockstep-ddp[yelp]")
     from tokenizers import Tokenizer, models, pre_tokenizers

@@ -1,4 +1,4 @@
-"""What several files here use: a strategy that is right but for one act of misbehaviour, and a few situations alone."""
+"""Shared fixtures: a strategy that is correct but for one act of misbehaviour, and a restriction to some situations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def wrap(model):
 
 @pytest.fixture
 def misbehaving(tmp_path):
-    """The path of a strategy that does ``act`` when gradients are to be synchronised, or of the ``source`` given."""
+    """Write a strategy that runs ``act`` when it is to synchronise gradients; return its path."""
 
     def make(act, source=WRAPPER, name="mine.py"):
         path = tmp_path / name
@@ -48,7 +48,7 @@ def misbehaving(tmp_path):
 
 @pytest.fixture
 def only(monkeypatch):
-    """A function of situations' names: what is verified afterwards is so in those that its profile includes."""
+    """A function that restricts later verifications to the named situations, as far as the profile includes them."""
     names = Catalogue.names
 
     def limit(*situations):

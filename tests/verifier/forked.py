@@ -1,7 +1,7 @@
 """Ranks forked from the test process, for tests that call collectives themselves, with the observer and without it.
 
 Special here: each rank runs its cases in one process, first plain and then observed, so that both results come from the
-same process group; what it wrote is loaded as a recording. Any error on a rank fails the test.
+same process group. Its journal is then loaded as a recording. Any error on a rank fails the test.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIMIT_S = 60.0
 
 
 class Rank:
-    """One forked process's view: its number, how many there are, and where its journal goes."""
+    """One forked process: its rank, the number of ranks, and the folder of its journal."""
 
     def __init__(self, rank: int, size: int, folder: Path) -> None:
         self.rank, self.size, self.folder = rank, size, folder

@@ -1,4 +1,4 @@
-"""Every operator of c10d, called once each in a group of any size: the Work, or None, and the tensors of the result."""
+"""One call of every operator of c10d, in a group of any size; returns the Work, or None, and the result's tensors."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def in_inference_mode(r, n, group):
     return None, [t.clone()]
 
 
-OPERATORS = {  # the operator that each case is about, and whether its result is poisoned while in flight
+OPERATORS = {  # the operator that each case is about
     all_reduce: "allreduce_",
     all_reduce_average_of_doubles: "allreduce_",
     all_reduce_bfloat16: "allreduce_",
@@ -206,7 +206,7 @@ OPERATORS = {  # the operator that each case is about, and whether its result is
 
 
 def outcome(case, r, n, group):
-    """The result of ``case``, and whether an early look found poison where there is a result to come."""
+    """The result of ``case``, and whether an early look found poison in each tensor that is to hold a result."""
     work, tensors = case(r, n, group)
     read_only = (case is broadcast and r == 1) or not tensors
     poisoned = work is not None and not read_only and all(is_spoilt(t) for t in tensors)

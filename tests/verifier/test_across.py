@@ -1,4 +1,4 @@
-"""Reports side by side: what changed is shown, what did not is not, and what is absent is not unknown."""
+"""Reports side by side: only changes are shown, and an absent result does not count as unknown."""
 
 from __future__ import annotations
 

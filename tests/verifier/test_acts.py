@@ -1,4 +1,4 @@
-"""``quick`` has its scenarios in the same processes; what they find there is believed only if it is nothing."""
+"""``quick`` runs its scenarios in the same processes; failures found there are checked in separate processes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def wrap(model):
 
 @pytest.fixture
 def quick(lockstep, tmp_path):
-    """Verify the strategy above, with what it does besides; returns the report, and each scenario's pid of rank 0."""
+    """Verify the strategy above with additional code; return the report, and each scenario's process id of rank 0."""
 
     def verify(in_wrap="pass", before="pass", **settings):
         path = tmp_path / "mine.py"
@@ -96,7 +96,7 @@ def test_a_refusal_ends_the_processes_and_nothing_else(lockstep, tmp_path):
 
 
 def test_one_that_goes_wrong_only_the_second_time_in_a_process_is_right(quick):
-    """It is wrong nowhere where somebody trains one model in a process; a verdict that says otherwise would be ours."""
+    """It is correct for everyone who trains one model per process, so a failure would be an artefact of ``quick``."""
     report, found = quick(before="if self.time: return")
     report.assert_pass()
     assert len(set(found.values())) == len(found)
@@ -120,14 +120,14 @@ def test_one_that_is_wrong_the_first_time_only_is_seen(quick):
 )
 def test_what_it_leaves_behind_in_a_process_ends_that_process(quick, trace):
     _, found = quick(in_wrap=trace)
-    del found["unused"]  # it disclaims that, so nothing is wrapped there
+    del found["unused"]  # the strategy disclaims it, so nothing is wrapped there
     assert len(set(found.values())) == len(found) == 4
 
 
 def test_a_hang_in_a_later_scenario_is_told_as_its_own(quick):
     begun = time.monotonic()
     report, found = quick(before="if self.time == 2: time.sleep(1e6)", timeout_s=60)
-    assert report.verdict == "pass", report.summary  # apart, it is nobody's third model
+    assert report.verdict == "pass", report.summary  # in separate processes it never trains a third model
     assert time.monotonic() - begun < 40
     assert len(found) == 5
 
@@ -142,7 +142,7 @@ def test_one_that_leaves_in_a_later_scenario_is_named_there(quick):
 
 
 def test_what_only_sharing_found_is_no_evidence(lockstep, tmp_path):
-    """Not even where asking again comes to nothing."""
+    """A failure found only in shared processes does not count, even where the second run gives no result."""
 
     class Apart:
         run_together = lockstep.launcher.run_together
@@ -185,7 +185,7 @@ def test_a_launcher_that_was_closed_starts_nothing(tmp_path):
 
 
 def test_who_raises_stays_until_all_have_raised():
-    """A peer that still connects a group would else fail at that, and not refuse what it was about to refuse."""
+    """Otherwise a peer that still connects a group would fail in that, before it can raise its own refusal."""
     store = dist.HashStore()
     ranks = [threading.Thread(target=acts.stay_until_all_have_raised, args=(store, 3)) for _ in range(3)]
     for rank in ranks[:2]:
@@ -199,7 +199,7 @@ def test_who_raises_stays_until_all_have_raised():
 
 
 def test_nobody_waits_for_ever_for_others_to_raise():
-    """Not even where another thread, which waits for a peer that is gone, holds the store."""
+    """Not even where another thread, waiting for a peer that has ended, blocks the store."""
     let_go, asked = threading.Event(), threading.Event()
 
     class Held:

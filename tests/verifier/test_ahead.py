@@ -1,4 +1,4 @@
-"""Processes that wait for a role: used once, replaced when they are gone, never more than are wanted, never left."""
+"""Processes forked ahead that wait for a role: used once, replaced when they end, never too many, never left over."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(launcher, folder, world_size=2):
 
 
 def waiting(launcher, wanted):
-    """The server's children, once there are ``wanted`` of them; it forks after it has answered."""
+    """The server's children, once there are ``wanted`` of them: the server forks them after its answer."""
     server, deadline = psutil.Process(launcher._server.pid), time.monotonic() + 10
     while len(found := server.children()) != wanted and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -46,7 +46,7 @@ def test_as_many_wait_as_the_last_job_had_ranks(launcher, tmp_path):
 def test_they_use_no_processor(launcher, tmp_path):
     run(launcher, tmp_path / "a")
     found = waiting(launcher, 2)
-    time.sleep(0.5)  # they rehearse first
+    time.sleep(0.5)  # they run a rehearsal first
     before = [process.cpu_times()[:2] for process in found]
     time.sleep(1)
     assert [process.cpu_times()[:2] for process in found] == before
@@ -77,7 +77,7 @@ def test_they_end_with_a_server_that_is_killed(launcher, tmp_path):
 
 
 def test_a_rehearsal_leaves_nothing_in_a_recording(launcher, tmp_path):
-    for name in ("first", "second"):  # the first job's ranks were forked for it, the second's had waited
+    for name in ("first", "second"):  # the first job's ranks were forked for it, the second's ahead of it
         run(launcher, tmp_path / name)
     first, second = ((tmp_path / name / "subject/rank1/blobs.bin").read_bytes() for name in ("first", "second"))
     assert first == second

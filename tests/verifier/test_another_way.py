@@ -1,6 +1,6 @@
-"""Numbers that go from rank to rank by another way than collectives: there is no order to judge, and they have to tell.
+"""Strategies that send numbers without collectives: there is no order to judge, so gradients and weights decide.
 
-Such a strategy was unknown once, whatever it computed. One that sends nothing at all must not pass for that.
+Such a strategy was once always unknown, whatever it computed. A strategy that sends nothing at all must not pass.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_what_nothing_carries_is_wrong(verify):
 
 
 def test_gradients_that_nothing_carries_are_wrong(verify):
-    """Replicas begin equal, and then no gradient leaves its rank."""
+    """Replicas begin equal, but no gradient is sent to another rank."""
     report, checks = verify(
         THROUGH_THE_STORE.replace("in RANKS]", "in (RANKS if self.num_sent < 2 else [dist.get_rank()])]")
     )

@@ -1,7 +1,7 @@
-"""Whatever a wrong gradient holds, looking for its cause does not fail: a fault that cannot be explained is a fault.
+"""The search for a cause never raises, whatever a wrong gradient holds: a failure without a cause is still a failure.
 
-Special here: numbers are drawn from where arithmetic breaks: infinities, numbers that are none, the smallest and the
-largest of a dtype, whose quotients are infinite and whose differences are nothing.
+Special here: the values drawn are those at which arithmetic breaks: infinities, NaN, the smallest and the largest
+numbers of a dtype, whose quotients are infinite and whose differences are zero.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whatever a rank holds, in whatever shape and dtype, checks judge it: none fails by itself, which would be no verdict.
+"""Checks judge any contents of a rank, in any shape and dtype: none raises, because that would give no verdict.
 
-Special here: a real run's recordings are read, and one rank's tensors are put in others' place before they are judged:
-of one element less, of another dtype, and of the numbers where arithmetic breaks.
+Special here: a real run's recordings are read, and one rank's tensors are replaced before they are judged: by tensors
+of one element less, of another dtype, and of values at which arithmetic breaks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def test_no_check_fails_by_itself(run):
         for _ in range(ROUNDS):
             recording = Recording.load(folder)
             rank = draw.choice(recording.ranks)
-            what = draw.choice(sorted({what for what, _, _ in rank.tensors} - {"norm"}))  # a norm is one number
+            what = draw.choice(sorted({what for what, _, _ in rank.tensors} - {"norm"}))  # a norm is a single number
             for key in [key for key in rank.tensors if key[0] == what and draw.random() < 0.6]:
                 rank.tensors[key] = another(rank.tensors[key], draw)
             for check in judging.load_checks():
@@ -65,7 +65,7 @@ def test_no_check_fails_by_itself(run):
 
 
 def another(tensor, draw):
-    """``tensor`` with other contents, which may be of another shape or dtype."""
+    """``tensor`` with other contents, and perhaps of another shape or dtype."""
     values = tensor.values
     if values is None or not values.size:
         return tensor

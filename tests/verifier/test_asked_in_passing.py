@@ -1,4 +1,4 @@
-"""What is asked in passing (an evaluation, a checkpoint, small buckets) and is not what the scenario is about."""
+"""Requests that a scenario makes besides its subject: an evaluation, a checkpoint, small buckets."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def test_who_evaluates_nothing_can_say_so(lockstep, tmp_path, only, situation, d
     body = NO_EVALUATION.replace("DISCLAIMED", repr(disclaimed))
     report = verified(lockstep, tmp_path, only, body, situation)
     verdicts = {check.code: check.verdict for check in report.checks if check.claimed}
-    if situation == "evaluation":  # refused, or left out
+    if situation == "evaluation":  # the whole scenario is refused, or left out
         assert verdicts == {}
-    else:  # which is about buffers, and has an evaluation on the way
+    else:  # a scenario about buffers that includes an evaluation
         assert verdicts["LS102"] == ("pass" if disclaimed else "unknown")
 
 

@@ -1,4 +1,4 @@
-"""Each limit of the sandbox without an engine, tried from inside by the same hostile strategies as the containers'."""
+"""The limits of the bubblewrap sandbox, tried from inside by the same hostile strategies as those of containers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from verifier.launchers import bubblewrap
 from verifier.launchers.bubblewrap import BubblewrapLauncher
 from verifier.request import Request, Source
 
-os.environ.setdefault(bubblewrap.AS_ROOT, "1")  # CI is root, in a machine of its own
+os.environ.setdefault(bubblewrap.AS_ROOT, "1")  # CI runs as root, in a machine of its own
 pytestmark = pytest.mark.skipif(not bubblewrap.available(), reason="bubblewrap cannot make a sandbox here")
 
 
@@ -38,7 +38,7 @@ def test_there_is_no_network_but_the_loopback(launcher, tmp_path):
 def test_nothing_of_the_host_is_there_or_can_be_written(launcher, tmp_path):
     found = Ended(launcher, "host_files", tmp_path).found()
     assert found["wrote"] == []
-    assert set(found["read"]) <= {"/proc/1/environ"}  # its own sandbox's
+    assert set(found["read"]) <= {"/proc/1/environ"}  # that of its own sandbox
     assert found["sockets"] == []
     assert found["environment"] == []
 
@@ -94,7 +94,7 @@ def test_a_recording_of_ten_gigabytes_is_not_taken(launcher, tmp_path):
 @pytest.mark.parametrize("name", ["ends_everything", "stops_its_server"])
 def test_the_first_process_cannot_be_ended_from_inside(launcher, tmp_path, name):
     ended = Ended(launcher, name, tmp_path / "first", timeout_s=12)
-    assert all(ended.members[f"rank {rank}"]["exit_code"] is not None for rank in (0, 1))  # told by that process
+    assert all(ended.members[f"rank {rank}"]["exit_code"] is not None for rank in (0, 1))  # it reported both
     assert ended.reference_is_whole()
     assert Ended(launcher, "log_bomb", tmp_path / "second").outcome(1)["status"] == "completed"
 

@@ -1,4 +1,4 @@
-"""Strategies that are right if a loop calls them, by what it finds: driven without being told, on real ranks."""
+"""Strategies that are correct if the loop calls the methods that it finds: driven without --driver, on real ranks."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Strategy(Wrapper):
 
 
 def test_one_rank_that_steps_in_its_backward_leaves_a_dropped_batch_to_nobody(lockstep, tmp_path, only):
-    """Whether weights have moved is agreed on: who went on alone would be told to have other collectives."""
+    """Ranks agree on whether weights have moved: a rank that continued alone would issue other collectives."""
     only("plain", "dropped_batch")
     path = tmp_path / "mine.py"
     path.write_text(HEAD + SERVED)

@@ -1,4 +1,4 @@
-"""The command: exit codes, clear refusals, formats, and nothing left behind."""
+"""The ``lockstep`` command: exit codes, clear refusals, formats, and no remains."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from verifier.report.model import Report
 
 
 def test_pass_fail_and_the_table(command):
-    good = command("verify", "bucketed", "--world-size", "4", "--profile", "quick")  # README.md: in standard
+    good = command("verify", "bucketed", "--world-size", "4", "--profile", "quick")  # README.md shows it in standard
     assert good.returncode == 0, good.stderr
     assert "Verdict: pass" in good.stdout
     assert good.stderr == ""
@@ -151,13 +151,13 @@ def test_explain(command):
 
 
 def _by_default():
-    for number in (signal.SIGINT, signal.SIGHUP):  # a suite run in the background has them ignored
+    for number in (signal.SIGINT, signal.SIGHUP):  # a suite in the background inherits them as ignored
         signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_nothing_is_left_when_the_command_is_ended(tmp_path, number):
-    """The strategy sleeps; the command is ended; its fork server and ranks end, too."""
+    """While a strategy sleeps, the command is ended: its fork server and ranks end, too."""
     source = (
         "import time\ndef wrap(model):\n    open('ready-%d' % __import__('os').getpid(), 'w')\n    time.sleep(1e6)\n"
     )

@@ -1,4 +1,4 @@
-"""A compiled strategy is judged like another: no compiler may look into what the verifier does in its midst."""
+"""A compiled strategy is judged like any other: the compiler must not trace the verifier's code inside it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """More mistakes that show only where two conditions meet: a start and a layout, nodes and micro-batches, a loop's acts
-and what has accumulated. Each beside the same strategy without it, in the one situation that has both.
+and accumulated gradients. Each is tried with and without the mistake, in the one situation that has both conditions.
 
-Special here: as in ``test_conditions_that_meet``; those of half precision are in ``test_halves``.
+Special here: as in ``test_conditions_that_meet``; mistakes of half precision are in ``test_halves``.
 """
 
 from __future__ import annotations
@@ -242,6 +242,6 @@ def test_where_they_meet(lockstep, tmp_path, only, body, situation, code, name, 
     only(situation)
     path = tmp_path / "mine.py"
     path.write_text(f"{HEAD}RIGHT = {right}\n{body}")
-    report = lockstep.verify(f"{path}:{name}", world_size=2, profile="standard")  # found by its text, where it has to
+    report = lockstep.verify(f"{path}:{name}", world_size=2, profile="standard")  # chosen by its text where necessary
     check = next(check for check in report.checks if check.code == code)
     assert check.verdict == report.verdict == ("pass" if right else "fail"), check

@@ -1,6 +1,6 @@
-"""Mistakes that show only where two conditions meet, each beside the same strategy without it.
+"""Mistakes that show only where two conditions meet, each compared with the same strategy without the mistake.
 
-Special here: the situations in which the two meet are run, and no others.
+Special here: only the situations in which both conditions hold are run.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from pathlib import Path
 import pytest
 
 SPECIMENS = Path(__file__).parents[1] / "specimens"
-# Unused, and strided: zeros in the place of a gradient lie in memory as the parameter does, or others are added up.
+# Unused and strided: zeros that replace a gradient need the parameter's memory layout, or other elements are added up.
 ZEROS = "zeros_of_a_shape", "torch.zeros(parameter.shape, dtype=parameter.dtype)", "torch.zeros_like(parameter)"
-# Infinite, and on every rank: how many ranks have met an infinity is not whether one has.
+# Infinite on every rank: a count of the ranks with an infinity is not 1 then.
 FLAGS = "a_count_of_flags", "met != 1", "met == 0"
-# NaN, and on another rank than the one that decides.
+# NaN on another rank than the one that decides.
 ONE_DECIDES = "rank_0_decides", "dist.broadcast(self.is_bad, src=0)", "dist.all_reduce(self.is_bad)"
-# Under no_sync(), and given up: what is kept beside .grad has to go as well.
+# A batch dropped under no_sync(): gradients kept beside .grad must be cleared as well.
 KEPT = (
     "kept_under_no_sync",
     "    def sync_gradients(",
     "    def zero_grad_buffer(self):\n        self.kept = {}\n\n    def sync_gradients(",
 )
-# Another start, and the fifth step: slow weights are copied before or after replicas are equal.
+# Unequal start and the fifth step: slow weights are copied before or after replicas are made equal.
 COPY = "        self.slow = [parameter.detach().clone() for parameter in module.parameters()]\n"
 WRAP = "        self.inner = DistributedDataParallel(module, find_unused_parameters=True)\n"
 SLOW = "slow_weights_before_the_start", COPY + WRAP, WRAP + COPY
 
-# Several micro-batches, and what counts twice: as many times too large as there are micro-batches, and not for that.
+# Two micro-batches and a gradient that counts twice: it is too large by their number, but not because of them.
 TWICE = """
 import torch.distributed as dist
 def average_gradients(model):
@@ -72,7 +72,7 @@ def test_one_parameter_that_counts_twice_is_no_matter_of_micro_batches(lockstep,
 
 
 def _judged(lockstep, tmp_path, only, body, name, situation, code, world_size=2):
-    """The check ``code`` of the strategy ``name`` in ``body``, in that situation alone."""
+    """The result of check ``code`` for the strategy ``name`` in ``body``, in only that situation."""
     only(situation)
     path = tmp_path / "mine.py"
     path.write_text(body)

@@ -1,4 +1,4 @@
-"""What a container may say, without one: bytes that its strategy might have made, and who owns what."""
+"""The messages of a container, tested without one: bytes that a strategy might have made, and containers' owners."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_an_owner_is_alive_until_its_process_is_gone():
     process.wait()
     assert owners.is_alive(owner) is False
     assert owners.is_alive(owners.this_process()) is True
-    assert owners.is_alive(owners.this_process().rpartition("/")[0] + "/1") is False  # its pid, another start
+    assert owners.is_alive(owners.this_process().rpartition("/")[0] + "/1") is False  # the same pid, another start time
     assert owners.is_alive("process elsewhere/1/2") is None
     assert owners.is_alive("container abc/now") is None
 

@@ -1,4 +1,4 @@
-"""What was damaged after it was written gets a sentence that names it, and never a traceback; so does time run out."""
+"""A damaged file, or a timeout, gives a sentence that names it and never a traceback."""
 
 from __future__ import annotations
 

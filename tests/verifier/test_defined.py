@@ -1,4 +1,4 @@
-"""A name that a file does not define is refused before anything runs; one that may be there is not."""
+"""A name that a file does not define is refused before anything runs; one that may be defined is not."""
 
 from __future__ import annotations
 

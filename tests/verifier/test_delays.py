@@ -1,4 +1,4 @@
-"""The observer's delays: legal, seeded, agreed upon by all ranks, and never a deadlock."""
+"""The observer's delays: legal, seeded, equal on all ranks, and never a deadlock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROUNDS = 12
 
 
 class Held(Delay):
-    """Lands late and starts in time, so that what is seen does not depend on how busy the machine is."""
+    """A delay that starts collectives in time and lands them late, so that the result does not depend on the load."""
 
     def before_issue(self, seq: int) -> float:
         return 0.0
@@ -25,7 +25,7 @@ def delayed(rank):
     tensors = [mine(rank.rank) for _ in range(8)]
     works = [dist.all_reduce(t, async_op=True) for t in tensors]
     for work in works:
-        work._inner.wait()  # the transport has done its part
+        work._inner.wait()  # the transport has finished
     seen = [work.is_completed() for work in works]
     assert sorted(seen) != seen[::-1], f"nothing was overtaken: {seen}"
     assert [is_spoilt(t) for t in tensors] == [not done for done in seen]
@@ -60,7 +60,7 @@ def test_delays_are_seeded_and_agree_on_who_is_slow():
 
 
 def hammer(rank):
-    """Futures, a C++ reducer and waits from several threads at once: what a held GIL would turn into a deadlock."""
+    """Use futures, a C++ reducer and waits from several threads at once: holding the GIL would deadlock here."""
     rank.observe()
     model = torch.nn.parallel.DistributedDataParallel(
         torch.nn.Sequential(*[torch.nn.Linear(16, 16) for _ in range(6)]), bucket_cap_mb=0.001

@@ -1,4 +1,4 @@
-"""Where ranks train, as far as it can be seen without a GPU; with one, ``tests/gpu`` looks at the rest."""
+"""The devices on which ranks train, as far as it can be tested without a GPU; ``tests/gpu`` tests the rest."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_gpus_are_counted_as_cuda_counts_them(monkeypatch, visible, number):
 
 @pytest.fixture
 def torch_of(monkeypatch, tmp_path):
-    """Have torch's ``version.py`` say something."""
+    """A function that replaces the contents of torch's ``version.py``."""
 
     def say(text):
         (tmp_path / "version.py").write_text(text)
@@ -111,14 +111,14 @@ def test_on_the_cpu_a_process_is_left_as_it_is(monkeypatch):
 
 
 def warmed_up(code):
-    """What ``code`` prints last, in a process of its own: warming up leaves an observer's door in whoever does it."""
+    """The last line that ``code`` prints, in a process of its own: warming up installs the observer's hook for good."""
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     return json.loads(found.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize("meets", [True, False])
 def test_where_a_driver_is_the_fork_server_takes_no_step(meets):
-    """A step would start the driver in a thread, and nothing could be forked then, on any machine with a GPU."""
+    """On a machine with a GPU a step would start the driver in a thread, and nothing could be forked then."""
     code = f"""
 from verifier.forkserver import warmup
 taken = []

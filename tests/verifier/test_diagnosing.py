@@ -1,4 +1,4 @@
-"""Patterns of a wrong gradient and the causes that they are taken for, each beside numbers that fit none."""
+"""Patterns of wrong gradients and their diagnosed causes, each together with numbers that fit no pattern."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def test_a_part_that_was_not_reduced(places, divisor, confidence, said):
     assert (found.name, found.confidence) == ("reduced_in_part", confidence)
     assert said in found.explanation
     alike = diagnose(evidence(observed, right, world_size=3, local=local, agreed=True))
-    assert alike is None or alike.name == "elements_left_out"  # on every rank: what one of them has sent
+    assert alike is None or alike.name == "elements_left_out"  # equal on every rank: one rank's gradient was sent
     observed[4] += 1
     assert diagnose(evidence(observed, right, world_size=3, local=local)) is None
-    alone = np.where(np.isin(np.arange(12), places), local[1], 0.0)  # where nothing but zeros is right
+    alone = np.where(np.isin(np.arange(12), places), local[1], 0.0)  # where only zeros are right
     found = diagnose(evidence(alone, alone / 3, world_size=3, local={0: 0 * alone, 1: alone * 0.5, 2: alone * 0.5}))
     assert found is None or found.name != "reduced_in_part"
 
@@ -64,7 +64,7 @@ def test_its_own_gradient_times_any_factor_was_not_reduced():
     assert "times 0.5, and nothing of any other rank's" in found.explanation
     shared = diagnose(evidence(local[1] / 2 + local[2] / 1000, right, world_size=3, local=local))
     assert shared.name == "unequal_shares"
-    tags = {rank: local[0] * (1 + rank) for rank in range(3)}  # multiples of one another tell nothing
+    tags = {rank: local[0] * (1 + rank) for rank in range(3)}  # multiples of one another show nothing
     found = diagnose(evidence(tags[1] / 2 * 1.1, sum(tags.values()) / 3, world_size=3, local=tags))
     assert found is None or found.name != "not_synchronised"
 
@@ -119,10 +119,10 @@ def test_a_gradient_that_was_cleared():
     assert (found.name, found.confidence) == ("gradient_cleared", 0.8)
     assert "0 on rank 1, and not so on all ranks" in found.explanation
     assert "0 on every rank:" in diagnose(evidence(zeros, right, world_size=3, local=local, agreed=True)).explanation
-    assert diagnose(evidence(zeros, right, world_size=3)) is None  # nothing is known of what there was
-    assert diagnose(evidence(zeros, right, world_size=3, local={0: local[0], 1: local[1]})) is None  # one had none
+    assert diagnose(evidence(zeros, right, world_size=3)) is None  # the ranks' own gradients are unknown
+    assert diagnose(evidence(zeros, right, world_size=3, local={0: local[0], 1: local[1]})) is None  # one rank had none
     assert diagnose(evidence(np.where(np.arange(12) == 5, 1.0, 0.0), right, world_size=3, local=local)) is None
-    without = local | {2: zeros}  # it may be what that rank had
+    without = local | {2: zeros}  # rank 2's own gradient may have been sent
     assert diagnose(evidence(zeros, sum(without.values()) / 3, world_size=3, local=without)) is None
 
 
@@ -152,7 +152,7 @@ def test_signs_and_small_whole_numbers():
     assert "have no more than 4 sizes but zero, and the right gradient's have 80" in found.explanation
     for observed in (right * 1.5 + signs / 1e3, signs[:15], np.ones(40)):
         assert diagnose(evidence(observed, right[: len(observed)], world_size=3)) is None
-    whole = np.round(right * 8)  # where the right gradient's are multiples, too, it tells nothing
+    whole = np.round(right * 8)  # if the right gradient's values are multiples, too, it shows nothing
     assert diagnose(evidence(whole + np.arange(40) % 2, whole)) is None
 
 
@@ -175,7 +175,7 @@ def test_thin_factors_of_a_matrix():
         assert "as a matrix of 6 x 8 it has rank 1, and the right one 6" in found.explanation
     assert diagnose(evidence(first + 1e-2 * generator.normal(size=right.shape), right)) is None
     assert diagnose(evidence(first[:3], right[:3])) is None  # too small to be of a high rank
-    assert diagnose(evidence(np.tile(right.sum(axis=0), (6, 1, 1)), right)) is None  # one row in the place of all
+    assert diagnose(evidence(np.tile(right.sum(axis=0), (6, 1, 1)), right)) is None  # one row repeated
     large = generator.normal(size=(50, 300))
     thin = (large[:, :2] @ large[:2, :]).astype(np.float32)
     assert "it has rank 2, and the right one 32 or more" in diagnose(evidence(thin, large)).explanation

@@ -1,4 +1,4 @@
-"""The doctor asks real ranks, and its answers are what was measured of gloo."""
+"""The doctor tests real ranks, and its answers agree with measurements of gloo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods that a loop has to call are found by their names, and where not, nobody is accused with certainty."""
+"""Methods that a loop must call are found by their names; where none is found, no failure is reported as certain."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class wrap(Base):
         mean(self.module)
 """
 
-# What is a sum already must not be summed again by us.
+# Gradients that the strategy has summed must not be summed again by the loop.
 BY_ITSELF = """
 class wrap(Base):
     def __init__(self, module):
@@ -199,7 +199,7 @@ def test_a_function_beside_the_model_is_a_strategy(verify):
     assert report.verdict == "pass", report.summary
     assert {scenario.driver for scenario in report.scenarios if scenario.driver} == {"function"}
     (start,) = [check for check in report.checks if check.code == "LS001"]
-    assert start.verdict == "pass"  # where ranks start alike; else it is not claimed: nobody could broadcast
+    assert start.verdict == "pass"  # where ranks start equal; elsewhere a function cannot broadcast
 
 
 @pytest.mark.parametrize(("name", "failed"), [("mean_hook", set()), ("sum_hook", {"LS201"})])
@@ -329,7 +329,7 @@ def test_a_first_step_decides():
 def test_what_is_drained_before_a_backward_is_still_the_loops_to_call():
     owner = Owner()
     call = CalledByLoop(owner, "sync_gradients")
-    owner.sync_gradients()  # of its own, in a forward
+    owner.sync_gradients()  # its own call, in a forward
     call.forget()
     call()
     call()
@@ -392,7 +392,7 @@ class wrap(Base):
 
 @pytest.mark.parametrize("clips", [True, False])
 def test_an_optimizer_that_is_made_clips_by_itself_or_nobody_does(lockstep, tmp_path, clips):
-    """torch's clipping would come before it reduces in ``step()``."""
+    """torch's clipping would come before the optimizer reduces gradients in ``step()``."""
     path = tmp_path / "mine.py"
     path.write_text(HEAD + REDUCES_IN_STEP.replace("CLIPS = True", f"CLIPS = {clips}"))
     report = lockstep.verify(str(path), world_size=2, profile="standard", workloads=["llama"])
@@ -417,14 +417,14 @@ def test_an_optimizer_that_is_made_runs_the_backward_if_it_can():
 
 
 def test_names_and_arguments():
-    assert first_of(Owner(), ["reduce_grads", "sync_gradients"]) == "sync_gradients"  # the former wants a bucket
+    assert first_of(Owner(), ["reduce_grads", "sync_gradients"]) == "sync_gradients"  # the former takes a bucket
     assert first_of(Owner(), ["reduce_grads"], 1) == "reduce_grads"
     assert set(that_a_loop_may_call(Owner())) == {"sync_gradients", "finish_up"}, "a bucket is a hook's"
     assert recognise(Owner()).style == "explicit"
 
 
 def test_a_switch_keeps_a_backward_from_synchronising():
-    """torch's ``fully_shard`` and ``replicate`` have no ``no_sync()``; what is switched off comes on again."""
+    """torch's ``fully_shard`` and ``replicate`` have a switch instead of ``no_sync()``; it is switched on again."""
 
     class Switched(nn.Module):
         def __init__(self):

@@ -1,4 +1,4 @@
-"""What LS701 holds against nobody: what is disclaimed, and what we put beside an optimizer ourselves."""
+"""Cases that LS701 does not fail: a disclaimed efficiency, and the DDP that the driver adds to an optimizer."""
 
 from __future__ import annotations
 

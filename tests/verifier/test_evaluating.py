@@ -1,4 +1,4 @@
-"""Evaluations between steps: whose mode is switched, and what a wrapper returns in it."""
+"""Evaluations between steps: the modules whose mode is switched, and the wrapper's output in evaluation mode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Trainer:
         self.net.load_state_dict(state)
 """
 
-# It is an engine: its methods of these names are loops.
+# An engine whose methods of these names are loops.
 LOOPS = """
 class wrap(Trainer):
     def train(self, loader):
@@ -82,4 +82,4 @@ def test_a_mode_that_does_not_arrive_is_seen(verify):
 
 def test_another_answer_in_an_evaluation_is_seen(verify):
     report, failed = verify(DOUBLES, "exact")
-    assert failed == {"LS201", "LS204"}, report.summary  # so does a training in evaluation mode
+    assert failed == {"LS201", "LS204"}, report.summary  # training in evaluation mode fails, too

@@ -1,4 +1,4 @@
-"""The probes' own claims: arithmetic is exact where it is said to be, and tags can be read back."""
+"""The probes' own claims: arithmetic is exact where they say so, and tags can be decoded."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_reciprocal_is_exact_says_what_numpy_does(world_size):
     multiples = np.arange(1, 2**16, dtype=np.float32)
     product = (multiples * np.float32(world_size)) * (np.float32(1) / np.float32(world_size))
     exact = bool((product == multiples).all())
-    assert exact or not reciprocal_is_exact(world_size)  # never claims too much
+    assert exact or not reciprocal_is_exact(world_size)  # it never claims exactness wrongly
     if world_size in (7, 13, 14, 15):
         assert not reciprocal_is_exact(world_size)
     if world_size in (1, 2, 3, 4, 5, 6, 8):
@@ -99,7 +99,7 @@ def test_a_bucket_in_any_order_is_read_like_a_packing_list(numels, random):
 
 
 def clash_of_all_pairs(mine, theirs):
-    """The readable twin: every segment against every other."""
+    """A readable version of ``first_clash``: it compares every segment with every other."""
     for here in mine:
         for there in theirs:
             begin = max(here.offset, there.offset)
@@ -134,7 +134,7 @@ def test_tags_of_a_large_model_fit_into_float16():
     assert book.decode(tags / 3, 2) == book.decode(tags, 2)
     assert book.decode(np.append(tags, [0.0, tags[0]]), 2)[-1] == Segment("b", 0, 1, 1_000_001)
     assert book.decode(np.append(tags, np.inf), 2) is None
-    assert book.decode(tags.reshape(1000, 1000).T.copy(), 2) is None  # a million pieces are no packing list
+    assert book.decode(tags.reshape(1000, 1000).T.copy(), 2) is None  # a million single elements are not decoded
 
 
 def test_what_is_no_tag_is_not_read_as_one():
@@ -180,7 +180,7 @@ def test_branches_become_ready_in_another_order_on_each_rank():
 
 
 def test_roundings_decide_nothing_where_a_relu_meets_zero():
-    """A right strategy that rounds (``factors_that_round``) failed by this in three of forty seeds."""
+    """A correct strategy that rounds (``factors_that_round``) once failed for this in three of forty seeds."""
     gradients = []
     for moved in (0.0, 1e-13, -1e-13):
         torch.manual_seed(0)

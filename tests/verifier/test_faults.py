@@ -1,4 +1,4 @@
-"""Faults beside the kill matrix: where they can be planted, other seeds and a late network, and the place named."""
+"""Faults outside the kill matrix: where they can be planted, other seeds, a slow network, and the place reported."""
 
 from __future__ import annotations
 

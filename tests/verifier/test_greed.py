@@ -1,6 +1,6 @@
-"""Strategies that eat memory, disk, processes, or print without end: ended in time, and told by what they took.
+"""Strategies that use up memory, disk or processes, or print without end: ended in time, with the reason reported.
 
-With small limits, on a launcher of their own.
+The limits are small, on a launcher of their own.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def test_printing_without_end(verify, misbehaving, tmp_path):
     output = tmp_path / "out/scenarios/plain/subject/rank1/output.txt"
     assert output.stat().st_size < 2 * 2**20
     assert "bytes left out" in output.read_text()
-    plain = [scenario.name for scenario in report.scenarios].index("plain")  # the first of its processes
+    plain = [scenario.name for scenario in report.scenarios].index("plain")  # the first scenario in its processes
     assert ranks(report, plain)[1].output.endswith("the end\n")
 
 
@@ -120,7 +120,7 @@ def test_output_keeps_both_ends(tmp_path):
 
 
 def test_one_that_computes_is_not_hung(verify, misbehaving, tmp_path):
-    """Five seconds without a collective, where one that sleeps counts as hung after three."""
+    """It computes for five seconds without a collective; a rank that sleeps would count as hung after three."""
     act = f"""
 if rank == 1 and not os.path.exists({str(tmp_path / "done")!r}):
     open({str(tmp_path / "done")!r}, "w")
@@ -131,7 +131,7 @@ if rank == 1 and not os.path.exists({str(tmp_path / "done")!r}):
 
 
 def test_one_that_starts_a_compiler_is_not_hung(misbehaving, tmp_path):
-    """Half a minute of somebody else's work, scaled down: eight seconds where four without any are a hang."""
+    """Half a minute of a child's work, scaled down: eight seconds, where four without any work count as a hang."""
     work = "import time\\nwhile time.process_time() < 8: pass"
     act = f"import subprocess; subprocess.run([sys.executable, '-c', '{work}'])"
     done = tmp_path / "done"
@@ -143,7 +143,7 @@ def test_one_that_starts_a_compiler_is_not_hung(misbehaving, tmp_path):
 
 
 def test_a_compiler_may_take_longer_than_one_that_computes_itself(misbehaving, tmp_path):
-    """Six seconds of a program that is not Python, where two of a rank's own computing are a hang."""
+    """A program that is not Python runs six seconds; two seconds of a rank's own computing would count as a hang."""
     act = "import subprocess; subprocess.run(['timeout', '6', 'sh', '-c', 'while :; do :; done'])"
     done = tmp_path / "done"
     once = f"if rank == 1 and not os.path.exists({str(done)!r}):\n    open({str(done)!r}, 'w')\n    {act}"

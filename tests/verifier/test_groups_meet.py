@@ -1,7 +1,7 @@
-"""Mistakes that show only where a process group of the strategy's own meets something else: micro-batches, sparse
-gradients, parameters that are not used; and a clipping that looks at the kind of optimizer. Each beside a right twin.
+"""Mistakes that show only where a strategy's own process group meets another condition: micro-batches, sparse
+gradients, unused parameters; and clipping that depends on the kind of optimizer. Each is compared with a correct twin.
 
-Special here: as in ``test_conditions_meet_again``. In groups of one rank, which two ranks make, nothing has to be sent.
+Special here: as in ``test_conditions_meet_again``. With two ranks a group has one rank, and nothing has to be sent.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def test_where_they_meet(lockstep, tmp_path, only, body, situation, world_size, 
     assert check.verdict == report.verdict == ("pass" if right else "fail"), check
 
 
-# Owners by ranks of the job, where an optimizer was given a group.
+# Owners are found by the job's ranks, although the optimizer was given a group.
 OWNERS = """
 import torch, torch.distributed as dist
 from ddp_core import Contract

@@ -1,6 +1,6 @@
-"""Mistakes in what is kept in half precision, which show where something else comes to it, each beside a right twin.
+"""Mistakes with half precision, which show only together with another condition, each compared with a correct twin.
 
-Special here: mechanisms of mixed precision (masters in float32, main gradients, an optimizer of their own, a look for
+Special here: mechanisms of mixed precision (masters in float32, main gradients, an optimizer of their own, a check for
 infinities) in a few lines each, in the one situation where the mistake has consequences.
 """
 
@@ -145,7 +145,7 @@ def wrap(model, optimizer):
     return replica, skips
 """
 
-# Flat tensors of the dtypes that this rank has gradients of, and not of those that anybody has.
+# Flat tensors only of the dtypes of this rank's gradients, and not of every rank's.
 DTYPES = """
 def average_gradients(model):
     given = [p for p in model.parameters() if p.requires_grad]
@@ -180,7 +180,7 @@ class wrap(Replica):
 """
 
 
-# Where the sum of gradients is more than float16 holds: who declares a sum has that sum, and nothing is wrong with it.
+# The sum of gradients exceeds float16: for a strategy that declares a sum, the overflow is no mistake.
 SUMMED = """
 CONTRACT = Contract(average="sum" if RIGHT else "mean", lossy="float16", disclaims={"sparse_gradients"})
 def average_gradients(model):
@@ -202,7 +202,7 @@ def test_a_declared_sum_is_not_held_to_what_float16_holds(lockstep, tmp_path, on
 
 
 def test_a_resume_is_not_blamed_for_what_a_declared_loss_made_infinite(lockstep, only):
-    only("rolled_back")  # with this seed a gradient becomes infinite in the step after the restart, and not before
+    only("rolled_back")  # with this seed a gradient first becomes infinite in the step after the restart
     path = Path(__file__).parents[1] / "specimens" / "fp16_overflow.py"
     report = lockstep.verify(f"{path}:wrap", world_size=2, profile="standard", seed=873, checks=["LS504"])
     check = next(check for check in report.checks if check.code == "LS504")
@@ -238,7 +238,7 @@ def test_halves(lockstep, tmp_path, only, body, situation, code, name, right):
     only(situation)
     path = tmp_path / "mine.py"
     path.write_text(f"{HEAD}RIGHT = {right}\n{body}")
-    report = lockstep.verify(f"{path}:{name}", world_size=2, profile="standard")  # its text speaks of precision
+    report = lockstep.verify(f"{path}:{name}", world_size=2, profile="standard")  # chosen by its text: precision
     check = next(check for check in report.checks if check.code == code)
     assert check.verdict == ("pass" if right else "fail"), check
     assert report.verdict == ("pass" if right else "fail")
@@ -271,7 +271,7 @@ class wrap(nn.Module):  # reads what is of two bytes before it has waited, from 
 
 @pytest.mark.parametrize("right", [True, False])
 def test_what_is_no_number_is_told_where_no_bound_is_known(lockstep, tmp_path, only, right):
-    """Where roundings of half precision have led after the first step is not known; that they lead to no NaN is."""
+    """After the first step the effect of half-precision roundings has no known bound, but they cannot give NaN."""
     path = tmp_path / "mine.py"
     path.write_text(f"RIGHT = {right}\n{READ_EARLY}")
     only("mixed_dtypes")

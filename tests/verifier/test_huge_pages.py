@@ -1,4 +1,4 @@
-"""The fork server's memory in huge pages: what is asked for, and that nothing but the pages changes."""
+"""The fork server's memory in huge pages: the memory requested, and that only the pages change."""
 
 from __future__ import annotations
 

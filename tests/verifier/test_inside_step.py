@@ -1,4 +1,4 @@
-"""An optimizer that reduces gradients inside ``step()``, into a shard of its own: a loop has nothing to clip before."""
+"""An optimizer that reduces gradients inside ``step()``, into its own shard: the loop cannot clip them before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 ZERO_1 = (Path(__file__).parents[1] / "controls" / "scatters_into_its_shard.py").read_text()
 
-# The one that adds up is the only one that puts sums in gradients' place: what it alone sees, all have to go by.
+# Only rank 0 replaces gradients by sums, inside step(): all ranks must follow what rank 0 alone observes.
 SERVER = """
 import torch, torch.distributed as dist
 from ddp_core import Contract
@@ -39,7 +39,7 @@ def wrap(model, optimizer):
     return model, Server(optimizer.param_groups, **optimizer.defaults)
 """
 
-# A hook on all optimizers there are, of which the model that wrap returns shows nothing.
+# A hook on all optimizers, which is not visible on the model that wrap returns.
 HOOK = """
 import torch, torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook

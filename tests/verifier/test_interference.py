@@ -1,6 +1,6 @@
-"""Strategies that change what the verifier stands on: signals, descriptors, modules, the process group, recordings.
+"""Strategies that change what the verifier depends on: signals, descriptors, modules, the process group, recordings.
 
-What harms nobody is let be; what harms is told, and never as a pass.
+Harmless changes are ignored; harmful ones are reported, and never give a pass.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nothing passes by accident: the rules by which findings become verdicts."""
+"""The rules by which findings become verdicts, so that nothing passes by accident."""
 
 from __future__ import annotations
 
@@ -119,13 +119,13 @@ def test_the_observer_and_the_judge_agree_on_the_poison():
         kind, bits = POISON[name]
         value = np.array([bits], kind).view(name)
         assert np.isnan(value).all()
-        assert ((value / 3).view(kind) == bits).all()  # arithmetic keeps the payload
+        assert ((value / 3).view(kind) == bits).all()  # arithmetic keeps the NaN's payload
     for kind in (np.float16, np.float32, np.complex64):
         assert not holds_poison(np.array([np.nan, 1.0], kind))
 
 
 def test_weights_that_have_parted_may_meet_again():
-    """By coincidence, in small numbers; the momentum behind them tells nothing that LS101 does not tell."""
+    """Diverged weights may become equal again by coincidence; their different momentum is LS101's finding already."""
     made = recording(world_size=2, num_steps=2)
     made.ranks.append(RankRecording(1, outcome={"status": "completed"}))
 

@@ -1,5 +1,5 @@
-"""What stands beside the model may have a state of its own, which is saved and loaded with the model's: an engine's
-masters and moments. And a class may say what the strategy claims, where ``wrap`` is a function that makes one.
+"""An object beside the model may have a state of its own, which is saved and loaded with the model's: an engine's
+masters and moments. A class may hold the strategy's contract, where ``wrap`` is a function that makes an instance.
 """
 
 from __future__ import annotations

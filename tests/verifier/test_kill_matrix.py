@@ -1,10 +1,9 @@
-"""The kill matrix holds: every fault and specimen is caught by exactly the checks it names, no control trips anything.
+"""The kill matrix holds: every fault and specimen is caught by exactly the checks it names, no control fails a check.
 
-Special here: it runs what ``python -m tests.kill_matrix`` runs, and holds the page in docs/ to it: who is in the page,
-and what is marked there, must be what the files themselves say. All rows take half an hour, so few are run here: as
-many mistakes as trip every check once, and every twelfth control, on two ranks; all of them, on three, with
-LOCKSTEP_ALL_ROWS=1 (``make matrix``).
-The built-in strategies' are run by ``test_strategies.py``, on three ranks.
+Special here: it runs the same code as ``python -m tests.kill_matrix``, and checks the page in docs/: its rows and marks
+must agree with the files themselves. All rows take half an hour, so few are run here: enough mistakes to trip every
+check once, and every twelfth control, on two ranks; all of them, on three, with LOCKSTEP_ALL_ROWS=1 (``make matrix``).
+``test_strategies.py`` runs the built-in strategies' rows, on three ranks.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ STRIDE = 1 if ALL_ROWS else 12
 
 
 def one_for_each_check(subjects: list[Subject]) -> list[Subject]:
-    """Few of ``subjects`` that together trip all that any of them trips; always the same ones."""
+    """A few of ``subjects`` that together trip every check that any of them trips; always the same ones."""
     left, chosen = frozenset[str]().union(*(subject.trips for subject in subjects)), list[Subject]()
     while left:
         chosen.append(max(subjects, key=lambda subject: len(subject.trips & left)))
@@ -41,7 +40,7 @@ MISTAKES = FAULTY if ALL_ROWS else one_for_each_check(FAULTY)
 
 @pytest.fixture
 def tried(lockstep):
-    """Try a subject; what came of it is kept where LOCKSTEP_TRIALS says."""
+    """A function that tries a subject, and stores the result in the folder LOCKSTEP_TRIALS."""
 
     def run(subject: Subject) -> Trial:
         trial = try_subject(subject, lockstep.launcher, world_size=3 if ALL_ROWS else 2)
@@ -105,7 +104,7 @@ def test_a_digest_is_of_what_runs():
 
 
 def test_the_page_is_current():
-    """Rows and marks of docs/kill-matrix.md. If this fails: python -m tests.kill_matrix --write docs/kill-matrix.md"""
+    """Rows and marks of docs/kill-matrix.md. If it fails: python -m tests.kill_matrix --write docs/kill-matrix.md."""
     head = next(line for line in PAGE.read_text().splitlines() if "| LS001 |" in line)
     codes = [cell.strip() for cell in head.split("|")[1:-1]]
     marked = {}

@@ -1,4 +1,4 @@
-"""Averaged in an autograd node in front of the parameter: tags come too late for it, and the other scenarios judge."""
+"""Gradients averaged in an autograd node before the parameter: tags come too late, and other scenarios judge them."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def test_tags_alone_say_nothing_of_it(lockstep, tmp_path):
     path.write_text(BODY.replace("RESULT", "total"))
     report = lockstep.verify(f"{path}:wrap", workloads=["branches"], world_size=2)
     (found,) = [check for check in report.checks if check.code == "LS201"]
-    assert {failure.scenario for failure in found.failures} == {"branches_unmarked"}  # where gradients have no tags
+    assert {failure.scenario for failure in found.failures} == {"branches_unmarked"}  # whose gradients have no tags
 
 
-# fully_shard puts others in the place of the parameters that it shards, and leaves those that it is to ignore.
+# fully_shard replaces the parameters that it shards, and leaves the ignored ones.
 IN_PART = """
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard

@@ -1,8 +1,9 @@
-"""Weights that are still on their way when ``step()`` returns, or are fetched in the next forward: no mistake.
+"""Weights may still be in flight when ``step()`` returns, or be fetched in the next forward: that is no mistake.
 
 Owners step their parameters and broadcast them without waiting, as sharded optimizers do to hide it behind the next
-forward; workers ask a server when they need weights. Wrong: to use what has not arrived, to copy too late, or to send
-to some ranks only. The right ones that fetch are rows of the matrix (``fetched_by_workers``, ``fetched_from_owners``).
+forward; workers ask a server when they need weights. Mistakes are: using weights before they arrive, copying too late,
+or sending to some ranks only. Correct strategies that fetch are rows of the matrix (``fetched_by_workers``,
+``fetched_from_owners``).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Late(Driver):
         return self.model(*inputs)
 """
 
-# Into the parameter itself where it lies in one piece, and where it does not.
+# Broadcast into the parameter itself, made contiguous where it is not.
 IN_PLACE = """
 class wrap(Late):
     def send(self, p, owner):

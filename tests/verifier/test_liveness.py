@@ -1,4 +1,4 @@
-"""Who waits for whom: ranks that hang are a failure of LS601, which names them; ranks that raise or die are not."""
+"""LS601 fails for ranks that hang, and names which waits for which; ranks that raise or die are no failure of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.verifier.conftest import WRAPPER
 
-QUARTER_S = 8  # nobody does anything: it is seen after a quarter of the time limit
+QUARTER_S = 8  # the time limit: if no rank does anything, it counts as a hang after a quarter of it
 
 
 def liveness(report):
@@ -49,7 +49,7 @@ def test_two_groups_in_another_order(lockstep, misbehaving):
 
 
 def test_a_collective_that_others_never_issue(lockstep, misbehaving):
-    """In a group of its own, so that the others go on until they wait for this rank in theirs."""
+    """In a separate group, so that the other ranks continue until they wait for this rank in the default group."""
     failure = hang(lockstep, misbehaving, f"{GROUPS}\nif rank == 1: dist.barrier(group=self.groups[0])")
     assert failure.cause == "deadlock"
     assert "waits in barrier" in failure.explanation

@@ -1,4 +1,4 @@
-"""Divided before the backward and summed afterwards: the mean, wherever in front of the model the division is."""
+"""Gradients divided before backward and summed afterwards are the mean, wherever before the model they are divided."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class wrap(Base):
 
 
 def test_gradients_that_float16_just_holds_are_not_judged_if_they_are_scaled(verify):
-    """A scaler's gradients are infinite then, and it leaves out the step, as it may; unscaled they are right."""
+    """Scaled gradients are infinite there, and the scaler may skip the step; unscaled they are correct."""
     (gradients,) = [c for c in verify(IN_FLOAT16, world_size=2, workloads=["loud"]).checks if c.code == "LS201"]
     assert not gradients.claimed
     assert "multiplies the loss" in gradients.why

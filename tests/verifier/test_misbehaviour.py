@@ -1,4 +1,4 @@
-"""Strategies that raise, die, hang or leave processes behind: named, explained, and nothing is left running."""
+"""Strategies that raise, die, hang or leave processes behind: reported, explained, and nothing is left running."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_raises_on_import(lockstep, misbehaving):
 
 
 def test_has_no_such_attribute(lockstep, misbehaving):
-    """What cannot be told from the text; what can is refused before anything runs (``test_defined``)."""
+    """An attribute that the text cannot show to be missing; what it can show is refused earlier (``test_defined``)."""
     source = "def wrap(model):\n    return model\nglobals()['other'] = wrap\n"
     report = lockstep.verify(misbehaving("", source) + ":wrapp", world_size=2)
     assert report.verdict == "unknown"
@@ -95,7 +95,7 @@ def test_a_collective_too_many_at_the_end_is_a_failure(lockstep, misbehaving):
 
 
 def left_running(*command):
-    """Processes that run ``command``, after a moment in which they may end."""
+    """The processes that still run ``command``, after a short time in which they may end."""
     deadline = time.monotonic() + 5
     while True:
         found = [p for p in psutil.process_iter(["cmdline", "status"]) if p.info["cmdline"] == list(command)]
@@ -130,7 +130,7 @@ def test_a_copy_of_a_rank_writes_nothing(lockstep, misbehaving):
 def test_what_a_rank_prints_does_not_reach_the_result(lockstep, misbehaving):
     report = lockstep.verify(misbehaving("print('hello from', rank)"), world_size=2)
     report.assert_pass()
-    plain = [scenario.name for scenario in report.scenarios].index("plain")  # the first of its processes
+    plain = [scenario.name for scenario in report.scenarios].index("plain")  # the first scenario in its processes
     assert "hello from 1" in ranks(report, plain)[1].output
     assert "hello from 0" not in ranks(report, plain)[1].output
 

@@ -1,4 +1,4 @@
-"""Names of the bare model, whatever wrapping has put between its modules."""
+"""Parameters keep the bare model's names, whatever wrapping has put between its modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several nodes are told and not there: what takes its node for the whole job is found on one machine."""
+"""Several nodes, simulated on one machine: strategies that take their node for the whole job are found."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_place_is_said_in_torchruns_words(monkeypatch):
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
     }
-    monkeypatch.setenv("MASTER_PORT", "1234")  # under torchrun
+    monkeypatch.setenv("MASTER_PORT", "1234")  # as under torchrun
     assert place(scenario(4), 3)["MASTER_PORT"] == "1234"
 
 

@@ -1,4 +1,4 @@
-"""A layer that tells which random numbers a forward has drawn, and which its backward goes through."""
+"""A layer that records the random numbers of each forward, and those that its backward uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Behind a norm over samples two gradients are right, and nothing between or beside them."""
+"""With a norm over samples two gradients are correct, and no other value between or beside them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _recording(**contract):
     [
         (MEAN, True),
         (OF_ALL, True),
-        (OF_ALL + np.array([0, 0, 1e-7]), True),  # what is left of terms that cancel
+        (OF_ALL + np.array([0, 0, 1e-7]), True),  # the rounding left by terms that cancel
         ((MEAN + OF_ALL) / 2, False),
         (MEAN * 2, False),
         (OF_ALL / 2, False),

@@ -1,6 +1,6 @@
-"""The observer on real ranks: results stay what they are, every operator is written down, early reads and writes show.
+"""The observer on real ranks: results do not change, every operator is recorded, early reads and writes are found.
 
-What the ranks wrote is judged by LS301. Legal uses must not alarm, and illegal ones must.
+LS301 judges the ranks' recordings. Legal uses must not raise an alarm, and illegal ones must.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from verifier.observe import kernels
 
 
 def every_case(rank):
-    """All cases, in the default group and in one of all ranks but the last, without and with the observer."""
+    """Run all cases, in the default group and in a group without the last rank, without and with the observer."""
     few = dist.new_group(list(range(rank.size - 1))) if rank.size > 2 else None
     groups = [(dist.group.WORLD, rank.size)] + ([(few, rank.size - 1)] if few is not None else [])
     groups = [(group, n) for group, n in groups if rank.rank < n]
@@ -75,7 +75,7 @@ def test_what_is_written_of_each_call(every):
     assert one["send"].peer == 2 % size
     assert (one["recv_"].peer, one["recv_"].tag) == (0, 3)
     anyone = next(c for c in every.ranks[0].collectives if c.op == "recv_any_source_")
-    assert (anyone.peer, anyone.tag) == (1, 7)  # who it was is known when it has landed
+    assert (anyone.peer, anyone.tag) == (1, 7)  # the sender is known once the message has arrived
 
 
 def test_order_holds_in_groups_sub_groups_and_channels(every):
@@ -94,11 +94,11 @@ def legal_uses(rank):
     leaf = torch.ones(4, requires_grad=True)
     used = leaf * 2
     product = (used * used).sum()
-    dist.all_reduce(used.detach())  # shares a version counter with what autograd has saved
-    product.backward()  # in torch a collective does not count as a write; under the observer neither
+    dist.all_reduce(used.detach())  # shares a version counter with a tensor that autograd has saved
+    product.backward()  # neither torch nor the observer counts a collective as a write
     weight = mine(0)
     sending = dist.broadcast(weight, 0, async_op=True)
-    total = float(weight.sum()) if r == 0 else 0.0  # the root reads what it sends
+    total = float(weight.sum()) if r == 0 else 0.0  # the root reads the tensor that it sends
     sending.wait()
     assert r or total == float(weight.sum())
     twice = [dist.isend(weight, (r + 1) % n), dist.isend(weight, (r + 1) % n)]  # one buffer, sent twice
@@ -114,7 +114,7 @@ def legal_uses(rank):
     work = dist.all_reduce(buffer, async_op=True)
     (found,) = work.get_future().wait()
     assert found.data_ptr() == buffer.data_ptr()
-    dist.all_reduce(torch.ones(3, device="meta"))  # as a compiler asks for shapes: nothing is sent or recorded
+    dist.all_reduce(torch.ones(3, device="meta"))  # as a compiler does to infer shapes: nothing is sent or recorded
 
 
 def test_legal_uses_do_not_alarm(tmp_path):
@@ -136,7 +136,7 @@ def illegal_writes(rank):
     work.wait()
     assert t.eq(n).all(), "the write is lost"
     work = dist.all_reduce(t, async_op=True)
-    t.data[3] = 1.0  # passes by the version counter
+    t.data[3] = 1.0  # bypasses the version counter
     work.wait()
     work = dist.all_reduce(t, async_op=True)
     t.numpy()[5] = 1.0
@@ -145,7 +145,7 @@ def illegal_writes(rank):
     work = dist.all_gather_into_tensor(gathered, given, async_op=True)
     given.numpy()[:] = 2.0  # out of place: the input is in flight as well
     work.wait()
-    sent = torch.ones(500_000)  # sampled
+    sent = torch.ones(500_000)  # a large input
     work = dist.isend(sent, (r + 1) % n)
     sent.zero_()
     dist.recv(torch.zeros(500_000), (r - 1) % n)

@@ -1,6 +1,6 @@
-"""The observer where something is refused, breaks, or is not known.
+"""The observer where something is refused, fails, or is not known.
 
-What the backend does not offer, operators that torch has changed, works that come in a batch, recordings from before.
+Operators that the backend lacks or torch has changed, works that come in a batch, recordings of earlier versions.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def refusals(rank):
 def test_errors_are_the_backends_own(tmp_path):
     recording = run_ranks(2, tmp_path, refusals)
     refused = [c for c in recording.ranks[0].collectives if c.refused]
-    before = ["alltoall_base_"] if refused[0].op == "alltoall_base_" else []  # which torch 2.13 refuses by itself
+    before = ["alltoall_base_"] if refused[0].op == "alltoall_base_" else []  # torch 2.13 refuses it itself
     assert [c.op for c in refused] == [*before, "allgather_"]
     assert [c.op for c in recording.ranks[0].collectives if c.how == "failed"]
     assert ORDER.judge(recording).failures == []
@@ -69,14 +69,14 @@ def test_errors_are_the_backends_own(tmp_path):
 def expanded(rank):
     rank.observe()
     gathered = [torch.zeros(4) for _ in range(rank.size)]
-    dist.all_gather(gathered, torch.full((1,), float(rank.rank)).expand(4))  # gloo copies that
+    dist.all_gather(gathered, torch.full((1,), float(rank.rank)).expand(4))  # gloo copies this tensor
     assert [t.tolist() for t in gathered] == [[float(r)] * 4 for r in range(rank.size)]
     with pytest.raises(RuntimeError, match=r"allreduce was given a tensor of shape \[4\] and strides \[0\], whose"):
         dist.all_reduce(torch.ones(1).expand(4))
     work = dist.group.WORLD.allreduce_coalesced([torch.ones(1).expand(4)], dist.AllreduceCoalescedOptions())
     with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
-        work.wait()  # torch's own error, as without us
-    dist.all_reduce(torch.ones(1).expand(1, 1))  # one element shares its memory with none
+        work.wait()  # torch's own error, as without the observer
+    dist.all_reduce(torch.ones(1).expand(1, 1))  # a single element shares its memory with no other
 
 
 def test_elements_that_share_memory_are_not_given_to_gloo(tmp_path):
@@ -104,7 +104,7 @@ def test_an_operator_that_is_not_known_is_noted_and_no_more(tmp_path):
 
 
 def batches(rank):
-    """As NCCL does it: works that nobody can wait for, and one at the end that stands for all."""
+    """A batch as in NCCL: works that cannot be waited for, and one at the end that stands for all."""
     observer = rank.observe()
     tensors = [torch.ones(4), torch.ones(4)]
     observer.start_batch(dist.group.WORLD)

@@ -1,6 +1,6 @@
-"""Mistakes that one situation alone shows, each beside the same strategy without it.
+"""Mistakes that only one situation shows, each compared with the same strategy without the mistake.
 
-Special here: only that situation is run, and whether all others let the mistake pass is not asked.
+Special here: only that situation is run; whether all others pass the mistake is not tested.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_core import Contract
 """
 
-# Gradients are views of one flat buffer. Who makes them in the forward alone has none after a later zero_grad().
+# Gradients are views of one flat buffer. If only the forward makes them, a later zero_grad() removes them.
 VIEWS = """
 class Flat(nn.Module):
     contract = Contract(sync_buffers=False, disclaims={"unused_parameters", "odd_parameters"})
@@ -97,7 +97,7 @@ class wrap(DistributedDataParallel):
         return super().forward(*inputs)
 """
 
-# Parameters are shared out as they come; who broadcasts those of the start alone leaves later ones to their owners.
+# Parameters are assigned to owners as they come. If only the first ones are broadcast, later ones stay on their owners.
 OWNERS = """
 class ShardedOptimizer(torch.optim.Optimizer):
     contract = Contract(sharded=True, disclaims={"state_dict", "sparse_gradients"})
@@ -122,7 +122,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
             dist.broadcast(parameter.data, owner)
 """
 
-# The loop's own optimizer goes in with the model, and what comes out is told of the rest.
+# The loop's own optimizer is passed with the model; parameter groups are added later to the optimizer returned.
 GIVEN = """
 class Outer(torch.optim.Optimizer):
     def __init__(self, inner):
@@ -145,7 +145,7 @@ class wrap(DistributedDataParallel):
         return super().forward(*(inputs if RIGHT else [value.detach() for value in inputs]))
 """
 
-# What is given by name and is no tensor (a flag, a scale) is an input all the same.
+# A named argument that is no tensor (a flag, a scale) is an input, too.
 TENSORS_BY_NAME = """
 class wrap(DistributedDataParallel):
     def forward(self, *inputs, **named):
@@ -153,7 +153,7 @@ class wrap(DistributedDataParallel):
         return super().forward(*inputs, **kept)
 """
 
-# Gradients are reduced as soon as one comes to the output, where there is a tensor to be found in it.
+# Gradients are reduced once one reaches the output, if a tensor is found in the output.
 BY_THE_OUTPUT = """
 import dataclasses
 class wrap(nn.Module):
@@ -208,7 +208,7 @@ def wrap(model):
     return DistributedDataParallel(model)
 """
 
-# Each rank draws on from where it was; from rank 0's state all would draw the same.
+# Each rank continues from its own random state; from rank 0's state all would draw the same numbers.
 RANDOM_STATE = """
 class wrap(DistributedDataParallel):
     def state_dict(self):
@@ -221,7 +221,7 @@ class wrap(DistributedDataParallel):
         super().load_state_dict(saved)
 """
 
-# The mean of weights after a step is that of gradients before it under plain SGD alone.
+# Averaging weights after a step equals averaging gradients before it only under plain SGD.
 LOCAL_STEPS = """
 def wrap(model):
     model.wrap_optimizer = wrap_optimizer
@@ -240,7 +240,7 @@ def average(tensors):
         tensor /= dist.get_world_size()
 """
 
-# A rank that did not use a parameter counts as a zero, and not as nobody.
+# A rank that did not use a parameter counts as a zero in the mean; it is not left out.
 BY_THOSE_THAT_HAVE_ONE = """
 def average_gradients(model):
     for parameter in model.parameters():
@@ -306,7 +306,7 @@ def test_a_division_by_those_that_have_a_gradient_is_told(lockstep, tmp_path, on
 
 
 def _judged(lockstep, tmp_path, only, body, name, situation, code, right):
-    """The check ``code`` of the strategy ``name`` in ``body``, in that situation alone."""
+    """The result of check ``code`` for the strategy ``name`` in ``body``, in only that situation."""
     only(situation)
     path = tmp_path / "mine.py"
     path.write_text(f"{HEAD}RIGHT = {right}\n{body}")

@@ -33,7 +33,7 @@ def test_groups_of_one_name_and_other_members_are_not_compared(tmp_path):
     here = [call(0, ranks=(0, 1), group="mesh")]
     there = [call(0, "broadcast_", ranks=(2, 3), group="mesh"), call(1, ranks=(2, 3), group="mesh")]
     assert judged(tmp_path, here, here, there, there).failures == []
-    assert len(judged(tmp_path, here, [], there, there).failures) == 1  # rank 1 is a member, and issued nothing
+    assert len(judged(tmp_path, here, [], there, there).failures) == 1  # rank 1 is a member, but issued nothing
 
 
 def test_a_rank_that_finished_while_another_waits_is_a_failure(tmp_path):

@@ -1,5 +1,5 @@
-"""What right strategies have in other forms than usual: terms of a sum in ``.grad``, gradients in torch's own store, a
-contract that belongs to a class.
+"""Correct strategies in unusual forms: terms of a sum in ``.grad``, gradients in torch's own store, a contract that
+belongs to a class.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def from_rank_zero(model):
         dist.broadcast(tensor.detach(), src=0)
 """
 
-# Parameters are DTensors, inputs shards of the batch; the optimizer makes the sum of what ranks have in .grad.
+# Parameters are DTensors, inputs are shards of the batch; the optimizer sums the ranks' .grad.
 TERMS_OF_A_SUM = """
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_module

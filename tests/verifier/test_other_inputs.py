@@ -1,4 +1,4 @@
-"""A model that is given other samples than the loop gave: told as that, where gradients are wrong, and only there."""
+"""A strategy that passes the model other samples than the loop's: the cause reported, only if gradients are wrong."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Wrapped(nn.Module):
 def wrap(model):
     return Wrapped(model)
 """
-RANK_0S = "x = x.detach(); dist.broadcast(x, 0); return self.module(x)"  # into the loop's own tensor
+RANK_0S = "x = x.detach(); dist.broadcast(x, 0); return self.module(x)"  # overwrites the loop's own tensor
 NEXT_RANKS = "return self.module(self.gathered(x)[(dist.get_rank() + 1) % 2])"
 NOISY = "return self.module(x * 2)"
 ROWS_OF_ALL = "return self.module(torch.cat(self.gathered(x))).chunk(2)[dist.get_rank()]"

@@ -1,7 +1,7 @@
-"""What public implementations do and our own specimens did not: each was judged wrongly once.
+"""Techniques of public implementations that our specimens lacked, and that were once judged wrongly.
 
-In our own words, each as small as it still shows the mistake. Right ones must not fail, wrong ones must not pass, and
-on two ranks, too: that is what most people try first.
+Each is rebuilt in our own words, as small as possible. Correct ones must not fail and wrong ones must not pass, also on
+two ranks, which most people try first.
 """
 
 from __future__ import annotations
@@ -342,7 +342,7 @@ ROWS = (Path(__file__).parents[1] / "controls" / "rows_by_hand.py").read_text()
     ids=["sum", "start"],
 )
 def test_rows_are_judged_like_wholes(verify, right, wrong, codes):
-    """They were never put together: shapes were compared as a list with a tuple, which are not equal."""
+    """They were once never joined, because shapes were compared as a list with a tuple, which are never equal."""
     assert failed(verify(ROWS.replace(right, wrong), profile="quick")) == codes
 
 
@@ -363,7 +363,7 @@ def test_who_when_and_where_of_torchs_own_is_no_part_of_what_is_said():
 
 @pytest.mark.parametrize(("world_size", "workloads"), [(2, ["exact", "branches", "layers"]), (3, None)])
 def test_a_loss_that_was_divided_before_makes_a_sum_right(verify, world_size, workloads):
-    """DeepSpeed divides in ``engine.backward``; gradients that are replaced by tags have to be divided, too."""
+    """DeepSpeed divides the loss in ``engine.backward``; tags that replace gradients must be divided, too."""
     asked = {"world_size": world_size, "workloads": workloads, "profile": "quick"}
     report = verify(LOSS_DIVIDED, **asked)
     assert not failed(report), report.summary

@@ -1,4 +1,4 @@
-"""What differs between interpreters and not between forks: seen by ranks that are no forks, if a text shows a set."""
+"""Orders that differ between interpreters but not between forks: found on ranks not forked, if the text shows a set."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def verify(lockstep, tmp_path, order):
 
 
 def test_an_order_that_each_interpreter_draws_itself(lockstep, tmp_path):
-    """The draw follows the seed of the run and the rank: it is the same in each run of this test."""
+    """The order follows from the seed of the run and the rank, so it is the same in each run of this test."""
     report = verify(lockstep, tmp_path, "set(named)")
     assert report.verdict == "fail"
     assert {f.scenario for check in report.checks for f in check.failures} == {"own_interpreters"}
@@ -42,7 +42,7 @@ def test_an_order_that_all_agree_on(lockstep, tmp_path):
 
 
 def test_ranks_that_die_of_their_orders_while_they_start(lockstep, tmp_path):
-    """Where replicas start unequal, too: whoever dies or hangs there would else leave nothing but an unknown."""
+    """Where replicas start unequal, too: otherwise a rank that dies or hangs there would only give unknown."""
     path = tmp_path / "mine.py"
     path.write_text(BY_HASH.replace("{ORDER}", "(named if comm.rank else reversed(named))").replace("Flat", "Naive"))
     path.write_text(path.read_text().replace("strategies.flat", "strategies.naive"))
@@ -53,7 +53,7 @@ def test_ranks_that_die_of_their_orders_while_they_start(lockstep, tmp_path):
 
 
 def test_a_number_that_is_an_elements_code_is_not_that_element_again_and_again(lockstep):
-    """With this seed the mean magnitude that ``sign_only`` sends in all places is the code of an element."""
+    """With this seed the mean magnitude that ``sign_only`` sends for all elements equals an element's code."""
     report = lockstep.verify(
         "tests/specimens/sign_only.py:wrap", world_size=2, profile="thorough", workloads=("exact",), seed=710
     )

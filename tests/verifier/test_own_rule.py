@@ -1,6 +1,6 @@
-"""Optimizers that update by a rule of their own: held to what the same strategy comes to on one rank.
+"""Optimizers with an update rule of their own: compared with the same strategy on one rank.
 
-None of these steps is a single process's with SGD, and the honest ones must pass all the same.
+None of their steps equals a single process's with SGD, and the correct ones must still pass.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def test_where_nothing_moves_and_where_all_is_nan_nothing_is_shown(verify, facto
     report = verify(DRIVEN, factor=factor, profile="quick")
     assert (report.verdict, _check(report, "LS202").verdict) == ("unknown", "unknown"), report.summary
     assert said in _check(report, "LS202").why
-    assert not any(scenario.refused for scenario in report.scenarios)  # torch raises where it is asked about NaN
+    assert not any(scenario.refused for scenario in report.scenarios)  # a refusal would mean that torch raised for NaN
 
 
 @pytest.mark.parametrize("num_steps", [1, 2])
@@ -193,7 +193,7 @@ def test_reduced_inside_the_step_by_a_rule_of_its_own(verify):
 def test_what_cannot_be_run_on_one_rank_is_not_judged(verify):
     report = verify(DRIVEN, before=REFUSES_ONE)
     update = _check(report, "LS202")
-    assert (report.verdict, update.claimed) == ("pass", False), report.summary  # gradients and lockstep were seen
+    assert (report.verdict, update.claimed) == ("pass", False), report.summary  # gradients and lockstep were judged
     report = verify(INSIDE, before=REFUSES_ONE)
     assert report.verdict == "unknown"
     assert "one device needs no such thing" in report.summary
@@ -206,7 +206,7 @@ def test_movement_is_compared_as_a_whole():
     assert off_by(start, wanted, start) == pytest.approx(1)
     assert off_by(np.full(1000, np.nan), wanted, start) == np.inf
     assert off_by(np.ones(999), wanted, start) == np.inf
-    assert off_by(np.full(4, 2.0), np.full(4, 1.0), np.full(4, 1.0)) > 1e6  # moved where nothing should
+    assert off_by(np.full(4, 2.0), np.full(4, 1.0), np.full(4, 1.0)) > 1e6  # it moved where it should not
 
 
 def test_elements_that_were_left_behind_are_seen_in_whatever_company():
@@ -224,7 +224,7 @@ def test_elements_that_were_left_behind_are_seen_in_whatever_company():
 
 
 def test_what_lies_between_two_nudges_is_no_mistake_and_what_lies_beyond_them_is():
-    """The second element's gradient is a rounding, whose sign is taken: it goes either way."""
+    """The second element's gradient is only a rounding, whose sign the rule takes, so it may move either way."""
 
     def alone(*values):
         weight = SimpleNamespace(values=np.array(values))
@@ -235,12 +235,12 @@ def test_what_lies_between_two_nudges_is_no_mistake_and_what_lies_beyond_them_is
     for observed, off in (([1.0, -1.0], 0), ([1.0, -2.0], 0.7), ([-1.0, 1.0], 1.4)):
         nearest = _nearest(recording, 0, "w", np.array(observed), wanted)
         assert off_by(np.array(observed), nearest, start) == pytest.approx(off, abs=0.1)
-    recording.nudged = recording.nudged[:1]  # one that did not come to its end tells nothing
+    recording.nudged = recording.nudged[:1]  # an incomplete one shows nothing
     assert _nearest(recording, 0, "w", np.array([1.0, -1.0]), wanted) is wanted
 
 
 def test_a_sign_that_only_roundings_have_is_no_mistake(lockstep):
-    """With this seed a bias has in `groups` a gradient of 1e-17, of one sign on two ranks, and of the other on one."""
+    """With this seed a bias has a gradient of 1e-17 in `groups`, of one sign on two ranks and of the other on one."""
     path = str(ROOT / "tests/controls/own_update_rule.py:OwnRule")
     lockstep.verify(path, world_size=2, profile="standard", workloads=("exact",), seed=681).assert_pass()
 
@@ -275,7 +275,7 @@ def test_declared_sums_are_judged_in_every_step_and_clipped(verify, division, ve
     report = verify(SUMS.replace("DIVISION", division), profile="standard")
     assert report.verdict == verdict, report.summary
     found = {failure.scenario: failure.step for failure in _check(report, "LS202").failures}
-    assert set(found.values()) <= {2}, found  # the third step, which nothing compared before
+    assert set(found.values()) <= {2}, found  # the third step, which was once not compared
     assert verdict == "pass" or found
 
 
@@ -349,7 +349,7 @@ def test_an_engine_with_an_optimizer_of_its_own_is_held_to_its_own_rule(lockstep
     ("made", "stepped", "cause"),
     [
         ("optimizer = None", 'optimizer.param_groups[0]["lr"] /= 2; self.optimizer.step()', "update_scaled"),
-        ("optimizer = None", "module.train()", "not_stepped"),  # and the loop's is not stepped, either
+        ("optimizer = None", "module.train()", "not_stepped"),  # and the loop's optimizer is not stepped, either
         ("rate = 0.1", "module.train()", "not_stepped"),
     ],
 )

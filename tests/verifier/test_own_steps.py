@@ -1,4 +1,4 @@
-"""Optimizers of a strategy's own, by what they do inside ``step()``: use gradients up, look at sizes, move nothing."""
+"""A strategy's own optimizers that change gradients inside ``step()``, depend on sizes, or move nothing."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _why(report, code):
 def test_a_rule_that_leaves_small_matrices_to_sgd_is_a_rule_of_its_own(verify):
     report = verify(BY_SIZE)
     assert report.verdict == "pass", report.summary
-    assert {scenario.own_rule for scenario in report.scenarios} == {None, "Own"}  # as asked where all are small
+    assert {scenario.own_rule for scenario in report.scenarios} == {None, "Own"}  # the loop's rule where all are small
 
 
 def test_what_moves_nothing_in_any_situation_shows_nothing_however_few_steps_there_are(verify):
@@ -155,7 +155,7 @@ def test_a_tensor_that_rests_while_nothing_can_be_compared_is_unknown(verify):
 
 
 def _is_a_rules(factors, dtypes):
-    """Is the change of ``w0`` a rule's? Each weight's gradient was multiplied by its factor, in a step of two ranks."""
+    """Return whether the change of ``w0``'s gradient counts as a rule's, if ``step()`` applies these factors."""
     before, tensors = np.linspace(-1.0, 1.0, 7), {}
     for number, (factor, dtype) in enumerate(zip(factors, dtypes, strict=True)):
         for what, values in ((EARLIER, before), ("gradient", before * factor)):
@@ -173,20 +173,20 @@ def _is_a_rules(factors, dtypes):
 
 @pytest.mark.parametrize(("factor", "a_rule"), [(0.500377, True), (0.5 * (1 + 1e-9), True), (0.5, False), (2.0, False)])
 def test_a_rules_own_factor_is_no_world_size_because_it_is_near(factor, a_rule):
-    """A trust ratio came to 0.500377 once, on two ranks."""
+    """A trust ratio was once 0.500377, on two ranks."""
     assert _is_a_rules([factor], ["float64"]) == a_rule
 
 
 @pytest.mark.parametrize(
     ("factors", "dtypes", "a_rule"),
     [
-        ((0.502, 0.7), ("bfloat16", "bfloat16"), True),  # within roundings of a half, and one of many factors
+        ((0.502, 0.7), ("bfloat16", "bfloat16"), True),  # within roundings of a half, but the factors differ
         ((0.502, 2.0), ("bfloat16", "float16"), True),
         ((0.5, 0.501), ("bfloat16", "bfloat16"), False),
-        ((0.5, 0.7), ("bfloat16", "float32"), False),  # all that are narrow
+        ((0.5, 0.7), ("bfloat16", "float32"), False),  # all narrow gradients are halved
         ((0.5, 0.7), ("float32", "float32"), False),
     ],
 )
 def test_in_narrow_dtypes_a_division_by_the_ranks_is_one_of_all_narrow_gradients(factors, dtypes, a_rule):
-    """A trust ratio came so near to a third for one matrix of bfloat16, in one of some twenty seeds."""
+    """A trust ratio was once that near to a third for one bfloat16 matrix, in one of some twenty seeds."""
     assert _is_a_rules(factors, dtypes) == a_rule

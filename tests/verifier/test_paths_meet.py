@@ -1,7 +1,7 @@
-"""Paths that code takes by what a tensor is (its dtype, its layout, its size), where a loop or a group does something.
+"""Code paths for one kind of tensor (by dtype, layout, size), together with an act of the loop or a process group.
 
-Special here: one strategy, whose path for one kind of tensor forgets one thing, in the one situation that has both;
-and the same without the mistake. Those of clipping and of unused halves are in ``test_halves``.
+Special here: each strategy's path for one kind of tensor forgets one thing; it is run with and without the mistake, in
+the one situation that has both conditions. Mistakes of clipping and of unused halves are in ``test_halves``.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def test_where_a_path_meets_a_loop_it_is_told(lockstep, tmp_path, only, body, na
     only(situation)
     path = tmp_path / "mine.py"
     path.write_text(f"{HEAD}RIGHT = {right}\n{body}")
-    report = lockstep.verify(f"{path}:{name}", world_size=2, profile="standard")  # its text shows it
+    report = lockstep.verify(f"{path}:{name}", world_size=2, profile="standard")  # chosen by its text
     check = next(check for check in report.checks if check.code == code)
     assert check.verdict == ("pass" if right else "fail"), check
     assert report.verdict == ("pass" if right else "fail"), report.summary

@@ -1,4 +1,4 @@
-"""Where recordings lie that nobody keeps."""
+"""The folder of recordings that are not kept."""
 
 from __future__ import annotations
 

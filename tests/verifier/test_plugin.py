@@ -1,4 +1,4 @@
-"""The fixture ``lockstep``, as somebody's test suite has it."""
+"""The fixture ``lockstep``, as in a user's test suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is poison, what is the same tensor, and what overlaps it."""
+"""Recognition of poison, of equal contents, and of overlapping tensors."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_one_element_of_an_input_of_megabytes_is_seen():
 
 @pytest.mark.parametrize("brought", [1.0, float("nan")])
 def test_what_a_twin_has_brought_is_no_write(brought):
-    """Two collectives into one tensor, as of tied weights, that bring the same; a NaN is the same as itself."""
+    """Two collectives into one tensor (tied weights) bring the same values; NaN counts as equal to NaN."""
     tensor = torch.zeros(4)
     cargos = [Cargo([], [tensor], poisoned=True) for _ in range(2)]
     for cargo in cargos:

@@ -1,6 +1,6 @@
-"""A second round of public implementations, and what it showed of ours: each was judged wrongly once.
+"""A second round of public implementations, each of which was once judged wrongly.
 
-In our own words, each as small as it still shows the mistake (the first round: ``test_others``).
+Each is rebuilt in our own words, as small as possible (the first round: ``test_others``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_core import Contract, Driver
 """
 
-# fairscale's ShardedDataParallel does this: a state_dict() has tied weights twice.
+# As in fairscale's ShardedDataParallel: a state_dict() holds tied weights twice.
 TWICE_IN_FLIGHT = """
 def wrap(model):
     works = [dist.broadcast(t, src=0, async_op=True) for t in model.state_dict().values()]
@@ -60,7 +60,7 @@ def sharding(kind):
 saved, saved_by_rank_zero = sharding(Saved), sharding(SavedByRankZero)
 """
 
-# Adafactor, of timm and of transformers, has lr=None where its steps are relative to the weights.
+# Adafactor, in timm and in transformers, has lr=None if its steps are relative to the weights.
 RELATIVE = """
 CONTRACT = Contract(optimizer="own", disclaims={"complex_parameters", "sparse_gradients"})
 class Relative(torch.optim.Optimizer):
@@ -79,9 +79,9 @@ class Own(Driver):
         return Relative(parameters)
 """
 
-# FSDP's FullStateDictConfig(rank0_only=True), and MMEngine's optimizer: everybody loads the one file.
+# As with FSDP's FullStateDictConfig(rank0_only=True) and MMEngine's optimizer, every rank loads the one file.
 
-# torch's distributed checkpoint, as torchtune loads with it: ranks but the first have nothing, and must load nothing.
+# torch's distributed checkpoint, as in torchtune: other ranks than rank 0 have no state, and must pass none to load.
 HANDED_OUT = """
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 FULL = StateDictOptions(full_state_dict=True, cpu_offload=True, broadcast_from_rank0=True)
@@ -161,7 +161,7 @@ def test_a_function_is_not_held_to_what_it_cannot_do(verdicts):
 
 
 def test_state_of_a_sharded_optimizer_that_was_loaded(verdicts):
-    """torch's has None, then, for what another rank owns."""
+    """torch's sharded optimizer then has None for the state that another rank owns."""
     assert verdicts(ZERO, "LS503", "LS504", name="saved") == {"LS503": "pass", "LS504": "pass"}
 
 
@@ -214,5 +214,5 @@ def test_who_needs_one_order_of_layers_meets_delays_in_that_order(lockstep):
 
 
 def test_weights_that_all_have_are_averaged_for_nothing(verdicts):
-    """Sums to which one rank alone brings numbers hand them out; here all bring the same."""
+    """A sum to which only one rank contributes distributes its numbers; here all ranks contribute the same ones."""
     assert verdicts(AVERAGED_AGAIN, "LS701") == {"LS701": "fail"}

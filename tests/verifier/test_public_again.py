@@ -1,6 +1,6 @@
-"""A third round of public implementations that were right and were failed, each rebuilt in our own words.
+"""A third round of public implementations, which were correct but failed, each rebuilt in our own words.
 
-Special here: each stands beside the same with a mistake, which has to be told all the same.
+Special here: each is compared with the same strategy with a mistake, which must still be reported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def average(tensor):
     return tensor.div_(dist.get_world_size())
 """
 
-# As simple_fsdp does it: parameters are made anew, and stand under "parametrizations.weight.original".
+# As in simple_fsdp: parameters are made anew, under the names "parametrizations.weight.original".
 PARAMETRIZED = """
 class Averaged(torch.autograd.Function):
     @staticmethod
@@ -39,7 +39,7 @@ def wrap(model):
     return model
 """
 
-# As DeMo does it: gradients are reduced in step(), .grad becomes what the step is, and SGD's own step() takes it.
+# As in DeMo: gradients are reduced in step(), .grad is set to the step's change, and SGD's own step() applies it.
 SIGN_IN_STEP = """
 CONTRACT = Contract(optimizer="own", sync_buffers=False, broadcasts_at_start=False, disclaims={"unused_parameters"})
 class Signs(torch.optim.SGD):
@@ -57,7 +57,7 @@ class Loop(Driver):
         return Signs([*parameters], lr=lr)
 """
 
-# Signs again, and who had no gradient brings zeros; with FACTOR 2 it does not step by what the others have brought.
+# Signs again; a rank without a gradient sends zeros. With FACTOR 2 such a rank does not step by the others' mean.
 SIGN_OF_ALL_IN_STEP = """
 CONTRACT = Contract(optimizer="own", sync_buffers=False, broadcasts_at_start=False, disclaims={"sparse_gradients"})
 class Signs(torch.optim.SGD):
@@ -76,7 +76,7 @@ class Loop(Driver):
         return Signs([*parameters], lr=lr)
 """
 
-# As a DiLoCo strategy has it: rank 0 alone holds an outer optimizer, over a copy, and before the one that steps.
+# As in a DiLoCo strategy: only rank 0 holds an outer optimizer, over a copy, before the optimizer that steps.
 ONE_RANK_HAS_TWO = """
 class Strategy:
     def __init__(self, model):
@@ -102,7 +102,7 @@ def wrap(model):
 """
 
 
-# One layer is made anew under names that nobody can know; a bias is told by its name, as scripts do.
+# One layer is made anew under unknown names; a bias is recognised by its name, as in scripts.
 RENAMED = """
 class Anew(nn.Module):
     def __init__(self, layer):
@@ -149,7 +149,7 @@ def test_who_had_no_gradient_steps_by_what_the_others_have_brought(lockstep, tmp
     assert all(check.verdict in ("pass", "unknown") for check in told(1).values())
     wrong = told(2)
     assert [check.verdict for check in wrong.values()] == ["fail", "fail"]
-    assert {failure.parameter.split(".")[0] for failure in wrong["LS201"].failures} == {"branches"}  # and not the inlet
+    assert {failure.parameter.split(".")[0] for failure in wrong["LS201"].failures} == {"branches"}  # but not the inlet
 
 
 def test_the_optimizer_that_steps_is_the_same_on_every_rank(verdicts):

@@ -1,4 +1,4 @@
-"""Ramps give back the bits they were made of, or are none; a recording of tagged gradients is small by them."""
+"""Ramps restore the exact bits of a tensor, or are not used; they make a recording of tagged gradients small."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_recording_keeps_ramps_small_and_opens_them(folder):
 
 
 def test_large_leaves_little(lockstep, tmp_path):
-    """Some 880 MB once, on four ranks."""
+    """Its recording once took some 880 MB, on four ranks."""
     report = lockstep.verify(
         "bucketed", workloads=("branches",), profile="standard", world_size=2, out=tmp_path / "out"
     )

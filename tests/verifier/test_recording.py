@@ -1,4 +1,4 @@
-"""What is written is read back; what was not written whole is absent, and never a crash."""
+"""Recordings are read back as written; an incomplete part is absent, and never a crash."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_rank_that_wrote_nothing_is_incomplete(folder):
 
 def test_complex_tensors_are_written_as_bytes():
     assert len(tensor_bytes(torch.ones(3, dtype=torch.complex64))) == 24
-    for dtype in (torch.float32, torch.float64, torch.complex64, torch.bool):  # one element lies at any stride
+    for dtype in (torch.float32, torch.float64, torch.complex64, torch.bool):  # a single element may have any stride
         for one in (
             torch.ones(1, 4, dtype=dtype)[:, 1],
             torch.ones((), dtype=dtype).expand(1),
@@ -98,7 +98,7 @@ def test_complex_tensors_are_written_as_bytes():
 
 
 class Opaque(torch.Tensor):
-    """As wrappers of quantised or late values are: it has no memory of its own, and numpy is given nothing of it."""
+    """A tensor like wrappers of quantised or late values: without memory of its own, and not readable by numpy."""
 
     @staticmethod
     def __new__(cls):
@@ -115,7 +115,7 @@ def test_what_cannot_be_read_is_our_fault_and_no_error_of_theirs():
 
 
 class Late(Opaque):
-    """Stands for what a functional collective gives: it can be waited for."""
+    """Stands for the result of a functional collective, which can be waited for."""
 
     def trigger_wait(self):
         return torch.full((3,), 2.0)

@@ -1,4 +1,4 @@
-"""A weight inside a re-entrant checkpoint and outside of it: torch's DDP averages a part of its gradient."""
+"""A weight used inside and outside a re-entrant checkpoint: torch's DDP averages only a part of its gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The single process runs once for all strategies that are held to it; what one of them does to it reaches no other."""
+"""The single process runs once for all strategies compared with it; none can change it for another."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_forged_one_is_not_kept(lockstep, launcher, tmp_path):
     (tmp_path / "forger.py").write_text(f"OUT = {str(out)!r}\n{FORGER}")
     lockstep.launcher = launcher
     forged = lockstep.verify(str(tmp_path / "forger.py"), out=out, world_size=2)
-    assert forged.verdict != "pass"  # it deceives itself, and nobody else
+    assert forged.verdict != "pass"  # it affects only its own verdict
     lockstep.verify("naive", out=tmp_path / "honest", world_size=2).assert_pass()
     journal = written(out / "scenarios" / "plain", "journal.jsonl").splitlines()
     assert json.loads(journal[-1])["status"] == "completed"

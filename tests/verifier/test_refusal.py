@@ -1,4 +1,4 @@
-"""Wrong, refused and not claimed are kept apart: a clear refusal of what is not claimed is no failure, and no pass."""
+"""Wrong, refused and not claimed are distinct: a clear refusal of an unclaimed case is neither a failure nor a pass."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_refusal_of_what_is_not_claimed_is_not_a_failure(verify):
     assert start.refused is not None
     assert "replicas do not start equal: rank 1 holds other values of 'inlet.weight'" in start.refused
     (initial,) = [check for check in report.checks if check.code == "LS001"]
-    assert initial.claimed  # the other scenarios do test it: what was accepted starts equal
+    assert initial.claimed  # other scenarios test it: accepted replicas start equal
     assert initial.verdict == "pass"
 
 
@@ -171,7 +171,7 @@ def second_backward(lockstep, tmp_path, **parts):
 
 
 def test_an_error_after_touching_what_is_in_flight_is_no_refusal(lockstep, tmp_path):
-    """Autograd adds a second micro-batch's gradient into the first's, which is being reduced: NaN, and torch raises."""
+    """Autograd adds a second micro-batch's gradient to the first's, which is in flight: NaN, for which torch raises."""
     report = second_backward(lockstep, tmp_path, second="pass", between=TAKES_ANOTHER)
     assert all(scenario.refused is None for scenario in report.scenarios)
     found = {check.code: check for check in report.checks}
@@ -180,7 +180,7 @@ def test_an_error_after_touching_what_is_in_flight_is_no_refusal(lockstep, tmp_p
 
 
 def test_a_refusal_in_the_second_backward_is_one(lockstep, tmp_path):
-    """When its hook is asked autograd has added to what is in flight already; nobody waits for it any more."""
+    """Its hook raises after autograd has added to a gradient in flight, whose result is no longer waited for."""
     report = second_backward(lockstep, tmp_path, second="raise RuntimeError('one backward a step, please')", between="")
     report.assert_pass()
     realistic = next(scenario for scenario in report.scenarios if scenario.name == "realistic")
@@ -222,7 +222,7 @@ def test_who_says_that_loading_is_not_implemented_has_refused(lockstep, tmp_path
 
 @pytest.mark.parametrize("scenario", engine.plan(Request(strategy=Builtin(name="naive"), profile="thorough", seed=3)))
 def test_a_situation_says_that_it_needs_float64(scenario):
-    if {"complex_parameters", "mixed_dtypes"} & {*scenario.needs}:  # claims of their own, which say as much
+    if {"complex_parameters", "mixed_dtypes"} & {*scenario.needs}:  # these claims imply float64
         assert "float64" not in scenario.needs
         return
     model = workloads.load(scenario).model(0)
@@ -271,7 +271,7 @@ def test_an_error_that_names_no_dtype_is_no_refusal_of_float64(lockstep, tmp_pat
     ],
 )
 def test_what_a_transport_does_not_offer_is_no_word_of_another_rank(error, kind):
-    """A sparse gradient over NCCL is refused by every rank for itself: a refusal, and not a rank that has left."""
+    """Every rank itself refuses a sparse gradient over NCCL: that is a refusal, and not a rank that has left."""
     assert StrategyError.of("in step 0", error).kind == kind
 
 

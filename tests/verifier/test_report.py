@@ -1,4 +1,4 @@
-"""Renderers are total: whatever a strategy is called, prints or raises, the report is well-formed and inert."""
+"""Reports are well-formed and inert, whatever a strategy is called, prints or raises."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_what_was_left_out_is_told_with_its_reason(report, format):
     ]
     text = render(report, format)
     assert "Left out: it has &lt;no&gt; no_sync()" in text or "number_3: left out: it has " in text
-    if format != "html":  # which tells each beside its scenario
+    if format != "html":  # HTML shows each reason with its scenario
         assert f"number_0, number_2: left out: {UNCLAIMED}join, holes\n" in text
 
 
@@ -117,7 +117,7 @@ def test_unknown_format(report):
 
 
 def test_scenarios_are_told_of_failures_that_are_not_shown():
-    """More fail than are shown: what failed elsewhere may be another mistake."""
+    """More scenarios fail than are shown, because their failures may have another cause."""
     shown = [Failure(scenario="cycle", explanation="one")]
     check = CheckResult(
         code="LS202", name="n", verdict="fail", failed=3, failures=shown, failed_in=["cycle", "schedule"]
@@ -126,7 +126,7 @@ def test_scenarios_are_told_of_failures_that_are_not_shown():
 
 
 def test_what_is_merely_wasted_does_not_lead():
-    """Numbers are wrong, and more is reduced than has to be: that is never why."""
+    """If numbers are wrong and too much is reduced, the waste is never shown as the reason."""
     wrong = Failure(scenario="resume", cause="resumed_differently", confidence=0.5, explanation="wrong")
     waste = Failure(scenario="oddities", cause="reduced_too_much", confidence=0.9, explanation="waste")
     nameless = Failure(scenario="plain", explanation="nameless")
@@ -135,7 +135,7 @@ def test_what_is_merely_wasted_does_not_lead():
 
 
 def test_a_reason_is_told_once(report):
-    """Checks that say nothing for one reason, each in scenarios of its own."""
+    """Several checks are unknown for the same reason, in different scenarios."""
     alone = CheckResult(code="LS301", name="o", verdict="unknown", why="plain: something else")
     report.verdict, report.problems = "unknown", []
     report.checks = [
@@ -163,7 +163,7 @@ def test_what_differs_in_numbers_alone_is_told_once(report):
 
 
 def test_what_nobody_says_on_purpose_is_called_a_crash(report):
-    """It is no failure where nothing is claimed; and whoever reads a pass is told how often it came to that."""
+    """A crash is no failure where nothing is claimed, but a pass states how often it happened."""
     said = {"a": "NotImplementedError: one dtype, please", "b": "AttributeError: 'Model' object has no attribute 'x'"}
     report.scenarios = [
         report.scenarios[0].model_copy(update={"name": name, "refused": refused}) for name, refused in said.items()

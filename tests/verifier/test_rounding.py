@@ -1,4 +1,4 @@
-"""Factors that are no powers of two round, which is no mistake; what few elements hold almost right is one."""
+"""Factors that are no powers of two round, which is no mistake; a small error in a few elements is one."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_is_further_off_is_none():
 
 
 def recorded(expected, observed, *, step=0, local=None, arithmetic="exact", **fields):
-    """One rank's gradient of one parameter, in exact arithmetic."""
+    """A recording of one rank's gradient of one parameter, in exact arithmetic."""
 
     def tensor(what, values, number):
         return Tensor(what, number, "w", str(values.dtype), values.shape, str(values.tobytes()), values)
@@ -78,7 +78,7 @@ def recorded(expected, observed, *, step=0, local=None, arithmetic="exact", **fi
 
 
 def test_a_neighbours_tag_is_no_rounding():
-    """In float32, above two million, the next tag is as near as a rounding would be."""
+    """In float32, above two million, the next tag is no further away than a rounding."""
     tags = np.arange(2**22, 2**22 + 100, dtype=np.float32)
     for observed, tagged, right in ((tags + 1, True, False), (tags + 1, False, True), (tags, True, True)):
         made = recorded(tags, observed, tagged=tagged)
@@ -107,7 +107,7 @@ def test_terms_that_cancel_to_nothing_are_held_to_what_they_were():
 
 
 def test_on_seven_ranks_the_reciprocal_rounds_and_no_step_is_told_wrong(lockstep, tmp_path):
-    """1/7 of float32 is so far off that seven of them are not 1. Tags are the same in every step."""
+    """In float32 seven times 1/7 is not 1. Tags are the same in every step."""
     path = tmp_path / "mine.py"
     path.write_text(BY_RECIPROCAL)
     lockstep.verify(str(path), world_size=7, workloads=("branches",)).assert_pass()

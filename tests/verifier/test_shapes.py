@@ -1,6 +1,6 @@
-"""Strategies that are no wrappers: objects beside the model, hooks and nothing else, optimizers that go in or come out.
+"""Strategies that are no wrappers: objects beside the model, only hooks, optimizers passed in or returned.
 
-Each shape is a control, too (``tests/controls``); here is what is wrong in one of them, and what a shape is taken for.
+Each shape is also a control (``tests/controls``); here are mistakes in them, and how each shape is recognised.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A sharder's ``.grad`` is each rank's own for good: what is wrong is said of what came of it, and not of that."""
+"""A sharder's ``.grad`` may stay each rank's own: failures are reported for its results, and not for ``.grad``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Parameters that become their own shards (``p.data = shard``), and whose gradients are reduced in the backward itself.
 
-Special here: it is the control ``shards_in_place`` that is tried. Our tags come too late for it, which is seen; and
-where nobody has declared shards, that is what is told first, and not that replicas start unequal.
+Special here: the strategy is the control ``shards_in_place``. Our tags come too late for it, which is recognised. If
+shards are not declared, that is reported first, and not that replicas start unequal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CONTROL = Path(__file__).parents[1] / "controls" / "shards_in_place.py"
 
 @pytest.mark.parametrize("situation", ["delayed", "large"])
 def test_tags_that_come_too_late_are_no_error_of_the_strategys(lockstep, only, situation):
-    only(situation, "plain")  # where something is compared
+    only(situation, "plain")  # "plain", because something must be compared
     lockstep.verify(f"{CONTROL}:wrap", world_size=2, profile="standard").assert_pass()
 
 

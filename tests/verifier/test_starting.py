@@ -1,4 +1,4 @@
-"""How ranks come to life: forked from one thread alone, or, where that is not safe, as processes of their own."""
+"""The start of ranks: forked from a process with one thread, or, where that is not safe, started as new processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_thread_in_the_fork_server_is_refused(tmp_path):
     assert "Traceback" not in result.stderr
 
 
-def test_spawned_ranks_give_the_same_verdicts():  # the right one: below, with its long source
+def test_spawned_ranks_give_the_same_verdicts():  # the correct one is tested below, with its long source
     wrong = verify("bucketed", "-n", "2", "--fault", "no_start_broadcast", LOCKSTEP_START_METHOD="spawn")
     assert wrong.returncode == 1, wrong.stdout + wrong.stderr
     assert "LS002" in wrong.stdout

@@ -1,4 +1,4 @@
-"""Who left out which step, where a loss was NaN: recordings made by hand, of what a judge has to tell apart."""
+"""Which rank skipped which step when a loss was NaN: handmade recordings of the cases that a judge must distinguish."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from verifier.scenario import Scenario
 
 
 def recorded(*taken, world_size=3, without=()):
-    """Ranks that took the steps marked "x", all alike or each its own; no weight is known in steps ``without``."""
+    """A recording of ranks that took the steps marked "x", all or each its own; no weights in steps ``without``."""
     scenario = Scenario(
         name="loss_no_number",
         situation="loss_no_number",

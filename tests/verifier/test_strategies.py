@@ -1,8 +1,8 @@
-"""Every built-in strategy passes every check, at every world size it is likely to meet.
+"""Every built-in strategy passes every check, at common world sizes.
 
-Special here: all are tried on three ranks, where no mean is exact by accident and no rank is the only other; on one,
-two and four those that differ most, and all of them with LOCKSTEP_ALL_ROWS=1. Those whose code others share, too, are
-tried ``quick``: they are rows of the kill matrix, in ``standard``.
+Special here: all are verified on three ranks, where no mean is exact by accident and there is more than one other rank.
+On one, two and four ranks only the most different ones are, and all of them with LOCKSTEP_ALL_ROWS=1. Strategies that
+share their code with others are verified ``quick``: they are rows of the kill matrix, in ``standard``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IN_SHORT = [] if ALL_ROWS else ["naive", "flat", "hook", "strict", "synchronizer
 
 
 TRIED = [*product(STRATEGIES, (3,)), *product(EVERYWHERE, (1, 2, 4))]
-IN_THE_README = ("bucketed", 4)  # whose test compares the report, line by line
+IN_THE_README = ("bucketed", 4)  # the README's test compares its report, line by line
 
 
 @pytest.mark.parametrize(("name", "world_size"), [tried for tried in TRIED if tried != IN_THE_README])
@@ -37,7 +37,7 @@ def test_a_built_in_strategy_passes(lockstep, name, world_size):
 @pytest.mark.parametrize("name", ["bucketed", "torch_ddp"])
 @pytest.mark.parametrize("world_size", [5, 7])
 def test_odd_world_sizes_where_reciprocals_are_inexact(lockstep, name, world_size):
-    """torch's DDP multiplies by 1/W; for W = 7 that is off by a rounding, which the bound allows and no more."""
+    """torch's DDP multiplies by 1/W, which for W = 7 is off by one rounding; the bound allows just that."""
     lockstep.verify(name, world_size=world_size).assert_pass()
 
 
@@ -53,7 +53,7 @@ def test_thorough_repeats_every_situation_with_other_seeds(lockstep):
 
 
 def test_digits_are_learnt_and_replicas_stay_equal(lockstep):
-    """Real data: the loss falls, nine in ten held-out digits are read, weights agree to the byte after 220 steps."""
+    """On real data the loss falls, nine in ten held-out digits are read, weights agree to the byte after 220 steps."""
     report = lockstep.verify("bucketed", world_size=2, workloads=("digits",))
     report.assert_pass()
     (digits,) = report.scenarios

@@ -1,4 +1,4 @@
-"""Situations that ``standard`` has only for whom they concern, which the strategy's own text tells."""
+"""Situations that ``standard`` includes only for strategies that they concern, as shown by the strategy's text."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_what_is_imported_from_the_path_is_read_with_it(tmp_path, monkeypatch, s
     mine.write_text("from a_package.ddp import wrap")
     ref = parse_strategy(strategy if ":" in strategy else str(mine))
     assert not says_float16(ref)
-    monkeypatch.chdir(tmp_path / "elsewhere")  # where ranks look first
+    monkeypatch.chdir(tmp_path / "elsewhere")  # the first place where ranks look
     assert says_float16(ref)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path / "elsewhere")

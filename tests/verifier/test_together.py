@@ -1,7 +1,7 @@
-"""What ranks tell one another beside the strategy: one answer for all, and no long wait for who says nothing.
+"""The verifier's own messages between ranks: one answer for all ranks, and no long wait for a silent rank.
 
-Special here: over every kind of store that a launcher may bring, the fork server's own among them: each has its own
-error for time that ran out.
+Special here: it is tested with every kind of store that a launcher may use, the fork server's own included, because
+each has its own error for a timeout.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def stores(request, tmp_path):
     if request.param == "socket":
         pairs = [socket.socketpair() for _ in range(NUM_RANKS)]
         threading.Thread(target=_serve, args=([server for server, _ in pairs],), daemon=True).start()
-        kept = [SocketStore(ranks) for _, ranks in pairs]  # a PrefixStore alone does not keep a store of Python's
+        kept = [SocketStore(ranks) for _, ranks in pairs]  # a PrefixStore does not keep a Python store alive
         yield [dist.PrefixStore("scenario", store) for store in kept]
         for _, ranks in pairs:
             ranks.close()

@@ -1,4 +1,4 @@
-"""Ranks under a real torchrun: the same recordings, the same verdict; and what the entry says where it is misused."""
+"""Ranks under a real torchrun: the same recordings, the same verdict; and the entry point's messages when misused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verifier.request import Builtin, Request
 
 
 def test_a_scenario_runs_under_torchrun_and_is_judged(tmp_path):
-    """LS502 reads one scenario, so one torchrun is paid for."""
+    """LS502 reads one scenario, so one torchrun is enough."""
     request = Request(strategy=Builtin(name="bucketed"), world_size=2, checks=("LS502",), launcher="torchrun")
     report = engine.run(request, tmp_path / "run")
     report.assert_pass()

@@ -1,4 +1,4 @@
-"""What is wrong without a restart as well is not put down to it; what is wrong by the restart alone is."""
+"""A failure that also occurs without a restart is not attributed to it; one that only a restart causes is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is used by nobody in the first step, and by some ranks in the second."""
+"""Parameters that no rank uses in the first step, and some ranks use in the second."""
 
 from __future__ import annotations
 

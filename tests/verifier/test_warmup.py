@@ -1,4 +1,4 @@
-"""What the fork server imports ahead of ranks: of torch's own what a strategy names, and nothing of anybody else's."""
+"""The fork server's imports before it forks ranks: torch's modules that a strategy names, and no other package's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What weights are allowed to be off by, what is said where they are off by more, and when a rate may change."""
+"""The allowed error of weights, the explanation of larger errors, and when a learning rate may change."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def bound(made, step, weights):
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.floats(-14, 4), st.floats(-12, 0))
 def test_adamw_on_gradients_within_their_bound_stays_within_that_of_weights(seed, num_steps, scale, least):
-    """Whatever their sizes are: elements of one tensor may be 12 orders of magnitude apart."""
+    """At any magnitude: elements of one tensor may be 12 orders of magnitude apart."""
     random = np.random.default_rng(seed)
     sizes = 10 ** (scale + random.uniform(least, 0, 64))
     gradients = [random.standard_normal(64) * sizes for _ in range(num_steps)]
@@ -100,12 +100,12 @@ def cause_of(made, right, observed):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_weights_that_were_kept_narrower(dtype):
-    """Numbers of bfloat16 are numbers of float16 as well, but for their range: the narrowest is told."""
+    """Within float16's range bfloat16 numbers are float16 numbers, too: the narrowest dtype is reported."""
     random = np.random.default_rng(0)
     wanted = random.standard_normal((8, 4))
     kept = torch.from_numpy(wanted).to(getattr(torch, dtype)).double().numpy()
     assert held_in(kept, wanted, 0) == dtype
-    assert held_in(kept, kept, 0) is None  # whole numbers, say, are numbers of every dtype
+    assert held_in(kept, kept, 0) is None  # numbers exact in the narrow dtype by themselves show nothing
     assert held_in(kept * 1.01, wanted, 0) is None
     assert held_in(kept, wanted + 0.1, 0) is None
     assert held_in(kept, wanted + 0.1, 0, noise=0.1) == dtype, "narrower layers around it may have moved it so far"
@@ -114,7 +114,7 @@ def test_weights_that_were_kept_narrower(dtype):
 
 
 def test_gradients_that_came_in_a_narrower_dtype():
-    """However far off they may be: beside layers of float32 that is further than their own roundings."""
+    """At any allowed error: with layers of float32 it is larger than the gradients' own roundings."""
     wanted = np.random.default_rng(0).standard_normal((8, 4))
     narrow = wanted.astype(np.float32).astype(np.float64)
     assert came_in(narrow, wanted, 3) == came_in(narrow / 3, wanted / 3, 3) == "float32"
@@ -127,7 +127,7 @@ def test_gradients_that_came_in_a_narrower_dtype():
 
 
 def test_another_order_of_rows_is_measured_of_micro_batches_too(lockstep, tmp_path):
-    """Beside layers of float32 it is all that a float64 gradient may be off by, and some processors alone show it."""
+    """With layers of float32 it is the whole bound of a float64 gradient, and only some processors show the effect."""
     lockstep.verify("naive", world_size=2, workloads=("layers",), checks=("LS201",), out=tmp_path)
     recording = Recording.load(tmp_path / "scenarios" / "mixed_accumulated")
     assert set(recording.reference.named("gradient", 0)) == set(recording.reference.named("turned_1", 0)) != set()

@@ -1,7 +1,7 @@
-"""Mistakes that show in situations of images, nodes, micro-batches and imports; beside the same without them.
+"""Mistakes that show in situations of images, nodes, micro-batches and imports, each with and without the mistake.
 
-Special here: one situation is run, and of a strategy that is right in it that situation must have asked something. Most
-of these are in ``standard`` for whom they concern alone, which ``test_texts`` looks at.
+Special here: one situation is run; for a correct strategy, too, it must have made comparisons. Most of these situations
+are in ``standard`` only for strategies that they concern, which ``test_texts`` tests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_core import Contract
 """
 
-# BatchNorm2d over all ranks; the wrong one keeps rows and channels apart as if there were no pixels.
+# BatchNorm2d over all ranks; the wrong one ignores pixels: it treats the input as rows and channels only.
 SYNCHRONISED = """
 class OverRanks(torch.autograd.Function):
     @staticmethod
@@ -51,7 +51,7 @@ def wrap(model):
     return DistributedDataParallel(model)
 """
 
-# Statistics of the first rank of a node, where those of the first of all are meant.
+# Statistics of a node's first rank in place of rank 0's.
 OF_THE_NODE = """
 import os
 class wrap(DistributedDataParallel):
@@ -90,7 +90,7 @@ class wrap(nn.Module):
         self.kept = {}
 """
 
-# Decoupled decay belongs to a step. Applied where gradients are accumulated, it is applied for each micro-batch.
+# Decoupled decay belongs to a step. If it is applied where gradients are accumulated, it acts once per micro-batch.
 DECAYS = """
 class wrap(DistributedDataParallel):
     def wrap_optimizer(self, cls, parameters, **options):
@@ -125,7 +125,7 @@ def average_gradients(model):
         parameter.grad /= dist.get_world_size() if RIGHT else WORLD_SIZE
 """
 
-# A step that is left out leaves its gradients behind, and the next is left out because of them.
+# A skipped step leaves its gradients behind, and the next step is skipped because of them.
 LEFT_BEHIND = """
 class wrap(nn.Module):
     contract = Contract(disclaims={"dropped_batches", "loose_forwards"})
@@ -149,7 +149,7 @@ class wrap(nn.Module):
             self.kept = {}
 """
 
-# A function that is given a group averages in it.
+# A function that is given a group averages within it.
 OVER_A_GROUP = """
 def average_gradients(model, group):
     for parameter in model.parameters():
@@ -157,7 +157,7 @@ def average_gradients(model, group):
         parameter.grad /= dist.get_world_size(group if RIGHT else None)
 """
 
-# Parameters are marked as seen before torch's base class adds their groups, which it then does not.
+# Parameters are marked as seen before torch's base class adds their groups, so it does not add them.
 NO_GROUPS = """
 class wrap(DistributedDataParallel):
     def wrap_optimizer(self, cls, parameters, **options):
@@ -181,7 +181,7 @@ class wrap(DistributedDataParallel):
 
 @pytest.fixture
 def judged(lockstep, tmp_path, only):
-    """The check ``code`` of the strategy ``name`` in ``body``, in those situations alone."""
+    """A function that gives the result of check ``code`` for the strategy ``name``, in only those situations."""
 
     def judge(body: str, name: str, situation: str, code: str, right: bool):
         only(*situation.split())
