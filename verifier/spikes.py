@@ -34,9 +34,9 @@ def added_to_loss(scenario: Scenario, rank: int, step: int) -> float:
     return float(scenario.spike) if scenario.infinite_loss and is_spiked(scenario, rank, step) else 0.0
 
 
-# By step, how many times as long the last rank's gradients are. A guard whose threshold lies between that and the length
-# of the mean over ranks, about half of it on two, skips on this rank alone; so the lengths lie closer than a half. The
-# longest come first: a guard that skips them keeps what it knows of usual lengths, for the shorter ones.
+# By step, how many times as long the last rank's gradients are. A guard whose threshold lies between that and the
+# length of the mean over ranks, about half of it on two, skips on this rank alone; so each length is more than half of
+# the one before. The longest come first: a guard that skips them keeps its record of usual lengths for the others.
 SURGES = {20: 36.0, 25: 26.0, 30: 19.0, 35: 14.0, 40: 10.0, 45: 7.5, 50: 5.5, 55: 4.0, 60: 3.0}
 
 
