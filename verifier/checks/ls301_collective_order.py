@@ -130,7 +130,7 @@ def _compare_amounts(recording: Recording, row: dict[int, Collective], findings:
                     observed=f"room for {expected}",
                     explanation=f"in this {receiver.op.strip('_')} rank {one} sends {sent} "
                     f"elements to rank {other}, which expects {expected}",
-                    hint="agree on who sends how much before the exchange",
+                    hint="agree before the exchange on how much each rank sends",
                 )
             )
             return
@@ -168,7 +168,7 @@ def _compare_channel(recording: Recording, channel: Channel, findings: Findings)
                     explanation=f"message {place} from rank {source} to rank {target} is {sent.numel} {sent.dtype}, "
                     f"and is received as {received.numel} {received.dtype}",
                     hint="receive with the size and dtype of what is sent"
-                    + (", and name the source: who is first may be another" * ("any" in received.op)),
+                    + (", and name the source: another rank may be the first to arrive" * ("any" in received.op)),
                 )
             )
             return

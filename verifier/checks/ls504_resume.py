@@ -145,7 +145,7 @@ def _not_loaded(recording: Recording) -> list[Failure]:
             explanation=f"rank {rank.rank} has saved its state, and a fresh replica cannot "
             f"{'take a step with that' if rank in later else 'load that'}: "
             f"{last_words(str((rank.outcome or {}).get('detail')))}",
-            hint="let load_state_dict() take what state_dict() returns; who does not offer it: raise in state_dict()",
+            hint="let load_state_dict() take what state_dict() returns; if no state is offered, raise in state_dict()",
         )
         for rank in own + later
     ]

@@ -291,7 +291,7 @@ def _explain(
         return (
             "not_stepped",
             f"the weights of {name} did not move in step {step}, and {_those(recording)} do",
-            "give every parameter an owner who steps it, and hand out what it comes to",
+            "give every parameter an owner that steps it, and send its new weights to the other ranks",
             0.9,
         )
     factor = common_factor(before.values, after.values, wanted.values) if before is not None else None
@@ -306,7 +306,7 @@ def _explain(
     return (
         "update_differs",
         f"the weights of {name} after step {step} are not {_those(recording)}",
-        "let whoever computes an update see the whole gradient, averaged, and the state that belongs to it",
+        "compute each update from the whole averaged gradient and the state that belongs to it",
         0.5,
     )
 

@@ -32,7 +32,7 @@ def in_part(e: GradientEvidence) -> Cause | None:
                 "reduced_in_part",
                 0.9 if own.sum() >= SURE_FROM else 0.6,
                 f"{_which(own)} rank {e.rank}'s {told}, and the others are the right mean: a part of the gradient was "
-                "in no collective, or what came of it was not written back",
+                "in no collective, or its result was not written back",
                 HINT,
             )
     return None

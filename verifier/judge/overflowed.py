@@ -23,7 +23,7 @@ from verifier.spikes import LATER, ON_ALL, spiked_first
 from verifier.verdict import Failure
 
 LONGEST_DELAY = 2  # steps: a correct strategy may apply gradients a step late
-SPIKED = {"inf": "infinite", "nan": "no number (NaN)"}  # words for a scenario's spike
+SPIKED = {"inf": "infinite", "nan": "NaN"}  # words for a scenario's spike
 
 
 def compare_overflow(recording: Recording) -> Findings:
@@ -143,7 +143,7 @@ def _failure(recording: Recording, rank: int, name: str) -> Failure:
         step=0,
         rank=rank,
         parameter=name,
-        expected="a weight that rests, or is no number any more",
+        expected="a weight that has not moved, or is not finite",
         observed="a weight that has moved by a number",
         cause="infinity_hidden",
         confidence=0.9,
@@ -181,7 +181,7 @@ def _not_left_out(recording: Recording, rank: int, name: str, step: int) -> Fail
         rank=rank,
         parameter=name,
         expected="a step that is left out, as before",
-        observed="a weight that is no number any more",
+        observed="a weight that is not finite",
         cause="taken_from_all",
         confidence=0.9,
         explanation=f"the step was left out when rank {first}'s gradient of {name} alone was {spiked}, and in step "
@@ -202,7 +202,7 @@ def _partial(recording: Recording, rank: int, name: str) -> Failure:
         cause="left_out_in_part",
         confidence=0.9,
         explanation=f"a gradient was {SPIKED[recording.scenario.spike]} in step 0, and {name}, whose own is finite, "
-        "rests on all ranks, while others move: whoever owns it has left out the step for itself",
+        "has not moved on any rank, while others have: its owner skipped the step by itself",
         hint="all-reduce whether anything is infinite before anybody steps, and leave out the step on all ranks or on "
         "none",
     )

@@ -20,7 +20,7 @@ def reduced_to_another(e: GradientEvidence) -> Cause | None:
         "reduced_to_one_rank",
         0.85,  # a parameter server reduces to one rank, too, and its workers may only fetch weights too late
         f"all that rank {e.rank} sent was reduced to rank {e.reduced_to}, which alone has the result: what rank "
-        f"{e.rank} holds is its own, or left over",
+        f"{e.rank} holds is its own gradient, or a partial sum",
         "use all_reduce, or broadcast from the root what was reduced to it",
     )
 
@@ -33,7 +33,7 @@ def own_value(e: GradientEvidence) -> Cause | None:
         return Cause(
             "not_synchronised",
             1.0,
-            f"rank {e.rank} holds exactly its own local gradient: it was never reduced, or what came of it was dropped",
+            f"rank {e.rank} holds exactly its own local gradient: it was never reduced, or its result was dropped",
             "make sure that every parameter is in some collective, and that the result is written back to .grad",
         )
     if e.world_size > 1 and e.rank in e.local and close(e.observed * e.world_size, e.local[e.rank]):
