@@ -139,19 +139,20 @@ class Driver:
             clear = getattr(self.wrapped, name, None)
             if clear is not None and takes(clear, 0):
                 clear()
-        if isinstance(self.wrapped, nn.Module) and type(self.wrapped).zero_grad is not nn.Module.zero_grad:
-            self._zero(self.wrapped.zero_grad, set_to_none=set_to_none)
-        self._zero(self.own_zero_grad(optimizer), set_to_none=set_to_none)
+        for zero in self.zero_grads(optimizer):
+            if takes(zero, 0, set_to_none=set_to_none):
+                zero(set_to_none=set_to_none)
+            else:
+                zero()
 
-    @staticmethod
-    def _zero(zero: Callable[..., Any], *, set_to_none: bool) -> None:
-        if takes(zero, 0, set_to_none=set_to_none):
-            zero(set_to_none=set_to_none)
-        else:
-            zero()
+    def zero_grads(self, optimizer: torch.optim.Optimizer) -> list[Callable[..., Any]]:
+        """Return what ``zero_grad()`` calls, each once. One without ``set_to_none`` always does one of the two."""
+        overrides = isinstance(self.wrapped, nn.Module) and type(self.wrapped).zero_grad is not nn.Module.zero_grad
+        wrappers = [self.wrapped.zero_grad] if overrides else []
+        return list(dict.fromkeys([*wrappers, self.own_zero_grad(optimizer)]))
 
     def own_zero_grad(self, optimizer: torch.optim.Optimizer) -> Callable[..., Any]:
-        """Return what ``zero_grad()`` calls. It may have no ``set_to_none``, and always do one of the two."""
+        """Return the ``zero_grad()`` of the optimizer, or of the model if the optimizer has none."""
         return getattr(optimizer, "zero_grad", None) or self.model.zero_grad
 
     @property

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from ddp_core.drivers.engine import EngineDriver
 from ddp_core.drivers.explicit import ExplicitDriver
 from ddp_core.drivers.finish import FinishDriver
 from ddp_core.drivers.function import FunctionDriver, is_such_a_name
@@ -122,6 +123,14 @@ def test_a_zero_grad_of_the_wrappers_own_is_called_beside_the_optimizers():
     recognise(wrapped)(wrapped, wrapped.module).zero_grad(optimizer, set_to_none=False)
     assert wrapped.given == [False]
     assert wrapped.module.weight.grad == 0
+
+
+def test_an_engines_zero_grad_is_called_once():
+    wrapped = ClearsItself()
+    wrapped.backward, wrapped.step = (lambda loss: None), (lambda: None)
+    driver = EngineDriver(wrapped, wrapped.module)
+    driver.zero_grad(torch.optim.SGD(wrapped.module.parameters()))
+    assert wrapped.given == [True]
 
 
 def test_a_function_may_ask_for_the_world_size_first():

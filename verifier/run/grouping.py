@@ -130,4 +130,4 @@ def tell(journal: Journal, scenario: Scenario, driver: Driver, optimizer: Any, *
 def _leaves_zeros(driver: Driver, optimizer: Any) -> bool:
     """Return whether gradients of zeros can be had. A stranger's ``Driver`` that clears by itself may not leave any."""
     ours = type(driver).zero_grad.__module__.split(".")[0] == "ddp_core"
-    return ours and takes(driver.own_zero_grad(optimizer), 0, set_to_none=False)
+    return ours and all(takes(zero, 0, set_to_none=False) for zero in driver.zero_grads(optimizer))
