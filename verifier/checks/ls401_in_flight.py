@@ -7,7 +7,7 @@ Catches: gradients scaled, clipped or zeroed while they are being reduced; resul
 marker is then found in a gradient or a weight); a buffer that is refilled too early.
 
 Blind to: reads whose result is thrown away; tensors that hold no marker (of booleans, sparse, or with gaps between
-their elements); in inputs larger than 64 MiB, writes between the places that are checked.
+their elements); in inputs larger than 16 MiB, writes between the places that are checked.
 
 Seen in the wild: microsoft/DeepSpeed#5545, NVIDIA/Megatron-LM#4054 (double buffers reused too early);
 pytorch/pytorch#27806.

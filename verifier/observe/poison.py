@@ -39,7 +39,7 @@ _PATTERNS: dict[torch.dtype, tuple[torch.dtype, int]] = {
     torch.uint64: (torch.int64, -1),
 }
 
-WHOLE = 1 << 26  # inputs up to this many bytes are digested whole; of larger ones, PIECES pieces of PIECE bytes
+WHOLE = 1 << 24  # inputs up to this many bytes are digested whole; of larger ones, PIECES pieces of PIECE bytes
 PIECES, PIECE = 16, 1 << 16
 
 
