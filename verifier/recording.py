@@ -317,4 +317,4 @@ def opened(contents: Contents | None, shape: Sequence[int]) -> np.ndarray | None
     if not isinstance(contents, bytes):
         return contents
     values = unpacked(contents, math.prod(shape))
-    return values if values is None else values.reshape(shape)
+    return None if values is None else values.reshape(shape)

@@ -80,7 +80,7 @@ def causes(lockstep, tmp_path, fault):
     [
         (None, ["plain", "clipping"], None, ""),
         ("clip", ["plain", "clipping"], "clipped_otherwise", "what is left of their mean once it is clipped"),
-        ("gather", ["plain"], "not_synchronised", "the weights came out wrong all the same"),
+        ("gather", ["plain"], "not_synchronised", "weights were not seen to come out right"),
         ("sum", ["plain"], "update_scaled", ": the world size"),
     ],
 )

@@ -9,7 +9,6 @@ if the weights are right, and LS202 judges the weights.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +20,7 @@ from verifier.judge.comparison import compare
 from verifier.judge.inquiry import local_gradients
 from verifier.judge.updates import compare_weights, not_judged
 from verifier.lines import MASTERS
-from verifier.recording import REDUCTIONS, Collective, Recording
+from verifier.recording import REDUCTIONS, Recording
 from verifier.verdict import Failure
 
 NEAR = 1e-6  # of the largest element: a measured factor has the rounding of the dtype that it is measured in
@@ -58,27 +57,15 @@ def _as_seen(recording: Recording, failure: Failure) -> Failure:
     """``failure``, restated if a sharder's ``.grad`` is the rank's own and as many numbers as are trained were reduced:
     ``.grad`` is then no evidence, and the fault lies in the use of the reduced gradients.
     """
-    sharded = contract_of(recording).get("sharded")
-    if (
-        failure.cause != "not_synchronised"
-        or not sharded
-        or not _reduces(recording, {c.phase for c in _first(recording)})
-    ):
+    if failure.cause != "not_synchronised" or not (contract_of(recording).get("sharded") and _reduces(recording)):
         return failure
-    told = (
-        f"{failure.explanation.partition(':')[0]}; as many numbers as have a gradient were reduced elsewhere, and the "
-    )
+    told = failure.explanation.partition(":")[0] + "; as many numbers as have a gradient were reduced elsewhere, and "
     if recording.scenario.clip_norm is not None:
-        told += "weights did not move by what is left of their mean once it is clipped"
-        return failure.model_copy(
-            update={"cause": "clipped_otherwise", "confidence": CLIPPED, "explanation": told, "hint": CLIP_HINT}
-        )
-    told += "weights came out wrong all the same"
+        told += "weights were not seen to move by what is left of their mean once it is clipped"
+        clipped = {"cause": "clipped_otherwise", "confidence": CLIPPED, "explanation": told, "hint": CLIP_HINT}
+        return failure.model_copy(update=clipped)
+    told += "weights were not seen to come out right"
     return failure.model_copy(update={"confidence": NO_EVIDENCE, "explanation": told, "hint": ELSEWHERE_HINT})
-
-
-def _first(recording: Recording) -> list[Collective]:
-    return [c for rank in recording.ranks for c in rank.collectives if c.step == 0]
 
 
 def whose_weights_are_wrong(recording: Recording, failures: list[Failure]) -> list[Failure]:
@@ -91,7 +78,7 @@ def whose_weights_are_wrong(recording: Recording, failures: list[Failure]) -> li
         return failures
     own = _has_own_rule(recording) and all(_own_gradient(recording, failure) for failure in failures)
     names = {failure.parameter or "" for failure in failures}
-    if own and all(_reductions(recording, {"step"})):
+    if own and all(_reductions(recording, "step")):
         right = {name for name in names if _same_weights(recording, name, may_rest=False)}
     elif recording.scenario.tagged or not bounds_weights(recording) or not_judged(recording):
         return failures
@@ -178,20 +165,20 @@ def _is_sgd_of_its_own(recording: Recording) -> bool:
 
 def _reduces_inside_the_step(recording: Recording) -> bool:
     """Return whether every rank reduces, inside its first ``step()``, at least as many numbers as have a gradient."""
-    return _reduces(recording, {"step"})
+    return _reduces(recording, "step")
 
 
-def _reduces(recording: Recording, phases: Collection[str]) -> bool:
-    """The same, counted over ``phases`` of the first step."""
+def _reduces(recording: Recording, phase: str | None = None) -> bool:
+    """The same in ``phase`` of the first step; None: in all phases together."""
     used = recording.reference.named("gradient", 0) if recording.reference is not None else {}
     known = recording.ranks[0].notes.get("parameters", [])
     trained = sum(entry["numel"] for entry in known if entry["name"] in used or not used)
-    return all(reduced >= trained > 0 for reduced in _reductions(recording, phases))
+    return all(reduced >= trained > 0 for reduced in _reductions(recording, phase))
 
 
-def _reductions(recording: Recording, phases: Collection[str]) -> list[int]:
-    """How many numbers each rank reduced in ``phases`` of the first step."""
-    first = [[c for c in r.collectives if c.step == 0 and c.phase in phases] for r in recording.ranks]
+def _reductions(recording: Recording, phase: str | None) -> list[int]:
+    """How many numbers each rank reduced in ``phase`` of the first step; None: in all phases together."""
+    first = [[c for c in r.collectives if c.step == 0 and phase in (None, c.phase)] for r in recording.ranks]
     return [sum(c.numel for c in issued if c.op in REDUCTIONS) for issued in first]
 
 
