@@ -20,10 +20,9 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from verifier import engine
+from verifier import engine, reading
 from verifier.judge.judging import load_checks, run_check
 from verifier.launcher import Launcher
-from verifier.recording import Recording
 from verifier.request import Builtin, Request
 from verifier.scenario import Scenario
 from verifier.situation import plan
@@ -50,7 +49,7 @@ def measure(launcher: Launcher, what: Scenario) -> tuple[float, float]:
         begun = time.perf_counter()
         launcher.run(what, Path(folder), what.timeout_s)
         made = time.perf_counter()
-        recording = Recording.load(Path(folder))
+        recording = reading.read(Path(folder))
         results = [run_check(check, [recording], [what]) for check in load_checks()]
         judged = time.perf_counter()
     wrong = [r.code for r in results if r.verdict == "fail"]

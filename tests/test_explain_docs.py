@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.kill_matrix.population import specimens
 from verifier import catalogue
 from verifier.errors import UnknownName
 from verifier.explain import explain, main
@@ -25,7 +27,7 @@ def test_pages_are_up_to_date(name):
 def test_every_name_has_a_page():
     for name in (*catalogue.check_names(), *catalogue.FAULTS.names(), *causes.causes(), *catalogue.SITUATIONS.names()):
         assert name in explain(name)
-    with pytest.raises(UnknownName, match="Did you mean 'missing_average'"):
+    with pytest.raises(UnknownName, match=r"Did you mean 'missing_average'\? All names: lockstep list checks"):
         explain("mising_average")
 
 
@@ -71,6 +73,17 @@ def test_every_cause_says_what_it_means_and_how_to_mend_it():
         "no_sync_not_restored",
         "resumed_differently",
     } <= set(causes.causes())
+
+
+def test_every_file_that_states_a_cause_says_for_which_check():
+    for path in Path(causes.__file__).parent.glob("*.py"):
+        code, stated = causes.stated_in(path)
+        assert code or not stated, f"{path.name} states {stated[0][0]} and has no EXPLAINS"
+
+
+def test_every_cause_that_a_specimen_names_has_a_page():
+    named = {cause for specimen in specimens() for cause in specimen.causes}
+    assert named <= set(causes.causes())
 
 
 @pytest.mark.parametrize("name", catalogue.FAULTS.names())

@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from verifier import catalogue
+from verifier import catalogue, reading
 from verifier.errors import UsageError
 from verifier.files import UNKEPT, alone_in, place_in_memory, read_model, write_atomically
+from verifier.judge.deriving import with_derived
 from verifier.judge.judging import load_checks, run_check
-from verifier.judge.own_rule import note_together, settle
-from verifier.judge.uninterrupted import note_controls
 from verifier.launcher import CONTAINING, Launcher, LaunchError
 from verifier.performance import Performance
 from verifier.recording import Recording
@@ -167,9 +166,7 @@ def judge(out_dir: Path, *, total_s: float | None = None) -> Report:
     request = read_model(Request, request_file)
     begun = time.monotonic()
     scenarios = _planned(request)
-    recordings = list(_load(out_dir, scenarios))
-    note_together(recordings)
-    note_controls(recordings)
+    recordings = with_derived(_read(out_dir, scenarios))
     results = [run_check(check, recordings, scenarios) for check in load_checks(request.checks)]
     judging_s = time.monotonic() - begun
     report = build_report(request, scenarios, recordings, results, judging_s=judging_s, total_s=total_s)
@@ -177,11 +174,11 @@ def judge(out_dir: Path, *, total_s: float | None = None) -> Report:
     return report
 
 
-def _load(out_dir: Path, scenarios: list[Scenario]) -> Iterator[Recording]:
+def _read(out_dir: Path, scenarios: list[Scenario]) -> Iterator[Recording]:
     for scenario in scenarios:
         folder = out_dir / "scenarios" / scenario.name
         if (folder / "launch.json").exists():
-            yield settle(Recording.load(folder))
+            yield reading.read(folder)
 
 
 def unkept_folder(request: Request) -> tempfile.TemporaryDirectory[str]:

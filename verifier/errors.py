@@ -20,11 +20,12 @@ class OurFault(Exception):
 
 
 class UnknownName(UsageError):
-    """A name that no catalogue holds; the message lists the valid ones and the nearest."""
+    """A name that no catalogue holds; the message has the nearest one, and all valid ones or who lists them."""
 
-    def __init__(self, kind: str, name: str, valid: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, valid: Iterable[str], *, listed_by: str | None = None) -> None:
         names = sorted(valid)
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.55)
         hint = f" Did you mean '{near[0]}'?" if near else ""
-        super().__init__(f"There is no {kind} '{name}'.{hint} Valid names: {', '.join(names)}.")
+        every = f"{listed_by}." if listed_by else f"Valid names: {', '.join(names)}."
+        super().__init__(f"There is no {kind} '{name}'.{hint} {every}")
         self.kind, self.name, self.valid, self.nearest = kind, name, names, near[0] if near else None

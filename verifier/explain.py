@@ -15,6 +15,7 @@ from verifier.errors import UnknownName
 from verifier.judge import causes
 
 WIDTH = 110
+LISTED_BY = "All names: lockstep list checks (or causes, faults, situations)"
 
 
 def explain(name: str) -> str:
@@ -26,7 +27,7 @@ def explain(name: str) -> str:
     pages = [page for page in (_check(name), _fault(name), _cause(name), _situation(name)) if page is not None]
     if not pages:
         every = [*catalogue.check_names(), *catalogue.FAULTS.names(), *causes.causes(), *catalogue.SITUATIONS.names()]
-        raise UnknownName("check, fault, cause or situation", name, set(every))
+        raise UnknownName("check, fault, cause or situation", name, set(every), listed_by=LISTED_BY)
     return "\n".join(pages)
 
 

@@ -14,12 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from verifier import lines
+from verifier import lines, reading
 from verifier.files import write_atomically
 from verifier.judge.alone import FOLDER, scenario_alone, scenarios_nudged
 from verifier.judge.own_rule import depends_on_roundings, is_summed, may_matter, needs_one_rank
 from verifier.launcher import Launcher, place_of
-from verifier.recording import Recording
 from verifier.scenario import Scenario
 
 SIMPLEST = "plain"  # a strategy that raises one error in this and all earlier scenarios, before a step, does so in all
@@ -81,7 +80,7 @@ class Performance:
             left, folder = self._deadline - time.monotonic(), self._folder / scenario.name
             if not may_matter(scenario) or left <= 0 or not _may_have_steps_of_its_own(folder):
                 continue
-            recording = Recording.load(folder)
+            recording = reading.read(folder)
             if not needs_one_rank(recording):
                 continue
             self._tell(f"{scenario.name} once more, on one rank with everybody's samples, whose steps these should be")
@@ -90,7 +89,7 @@ class Performance:
             ended = self._launcher.run(alone, folder, min(left, scenario.timeout_s))
             if ended.get("lost") or _hung(ended):  # the next one would hang as well
                 return
-            if depends_on_roundings(Recording.load(folder.parent)):
+            if depends_on_roundings(reading.read(folder.parent)):
                 self._run_nudged(scenario, folder.parent)
 
     def _run_nudged(self, scenario: Scenario, folder: Path) -> None:

@@ -1,8 +1,9 @@
-"""A recording: what one scenario's ranks did, as plain data on disk, and how to read it back.
+"""A recording: what one scenario's ranks did, as plain data. ``reading`` reads it from disk.
 
 A rank writes two files. ``journal.jsonl`` has one event per line, and each line is written *before* its action is
 tried, so that a rank that dies leaves everything up to its last action. ``blobs.bin`` has the bytes of tensors, to
-which journal lines point. Reading needs numpy and no torch: a recording of eight GPUs can be judged on a laptop.
+which journal lines point. Reading needs no torch: a recording of eight GPUs can be judged on a laptop. What is judged
+is never changed: what judging concludes before any check reads it is ``derived``, in a new ``Recording``.
 
     scenario.json
     launch.json                      how each process ended, with the stacks of those that hung
@@ -16,16 +17,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
 
-from verifier import lines, sharding
-from verifier.files import read_model
 from verifier.ramps import unpacked
 from verifier.refusal import refusal
 from verifier.scenario import Scenario
@@ -36,7 +33,6 @@ REDUCTIONS = frozenset(
 )
 EARLIER = "earlier_gradient"  # the gradient before step(), if the optimizer inside began with another one
 Contents = np.ndarray | bytes  # numbers, or their packed ramps
-CHANGED = "This rank's recording was written to, or cut, by something other than the verifier: nothing follows from it."
 SENDS, RECEIVES = frozenset({"send"}), frozenset({"recv_", "recv_any_source_"})
 
 
@@ -160,14 +156,18 @@ class RankRecording:
         return {name: t for (w, s, name), t in self.tensors.items() if w == what and s == step}
 
 
-class _Launch(BaseModel, extra="allow"):
-    """The fields that are read from ``launch.json``: how each process ended."""
+@dataclass(frozen=True)
+class Derived:
+    """What judging derives from all of a run before any check reads a recording (``judge/deriving.py``)."""
 
-    members: list[dict[str, Any]] = []
-    seconds: float = 0.0
+    own_rule: str | None = None  # the optimizer's class, if weights show that its update rule is the strategy's own
+    is_sgd_elsewhere: bool = False  # other scenarios' weights show that the rule is SGD's
+    compared_alone: bool = False  # in some scenario, the strategy's own rule could be run on one rank
+    never_moves: bool = False  # the strategy's own rule moves no weight in any scenario
+    wrong_without_restart: str | None = None  # the scenario that is the same without the restart, if it is wrong too
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Recording:
     """One scenario, whole: the ranks' recordings, the reference's, and how the processes ended."""
 
@@ -177,23 +177,7 @@ class Recording:
     launch: dict[str, Any]
     alone: Recording | None = None  # the strategy on one rank, with all ranks' samples
     nudged: Sequence[Recording] = ()  # the same with a little added to its gradients, and with it subtracted
-
-    @classmethod
-    def load(cls, folder: Path) -> Recording:
-        """Read a scenario's folder. Anything that a rank did not write is absent.
-
-        Raises FileNotFoundError if ``folder`` holds no scenario.
-        """
-        scenario = Scenario.load(folder)
-        ranks = [_read_rank(folder / "subject" / f"rank{r}", r) for r in range(scenario.world_size)]
-        sharding.assemble(ranks, in_groups=scenario.subgroups)
-        reference = next((_read_rank(path, 0) for path in folder.glob("reference/rank0")), None)
-        if ranks[0].notes.get("contract", {}).get("sharded") and not scenario.subgroups:
-            sharding.assemble_by_hand(ranks, reference, ranks[0].notes.get("parameters", []))
-        launch = next((read_model(_Launch, path).model_dump() for path in folder.glob("launch.json")), {})
-        alone = next((cls.load(path.parent) for path in folder.glob("alone/scenario.json")), None)
-        nudged = [cls.load(path.parent) for path in sorted(folder.glob("nudged_*/scenario.json"))]
-        return cls(scenario, ranks, reference, launch, alone, nudged)
+    derived: Derived = Derived()
 
     @property
     def complete(self) -> bool:
@@ -203,6 +187,18 @@ class Recording:
     def refused(self) -> str | None:
         """The strategy's message if it refused this scenario, as it may; None if it did not refuse."""
         return refusal(self)
+
+    @property
+    def own_rule(self) -> str | None:
+        """The optimizer's class, if its update rule is the strategy's own: a rank said so, or weights show it."""
+        noted: str | None = self.ranks[0].notes.get("own_optimizer")
+        return noted or self.derived.own_rule
+
+    @property
+    def maybe_own_rule(self) -> str | None:
+        """The same, or a class of optimizer of the strategy's own that may implement the rule asked for."""
+        noted: str | None = self.ranks[0].notes.get("own_rule")
+        return self.own_rule or noted
 
     @cached_property
     def not_claimed(self) -> str | None:
@@ -224,92 +220,9 @@ class Recording:
         return frozen
 
 
-def _read_rank(folder: Path, rank: int) -> RankRecording:
-    found = RankRecording(rank)
-    journal, blobs = folder / "journal.jsonl", folder / "blobs.bin"
-    if not journal.is_file():
-        return found
-    store = np.empty(0, np.uint8)
-    if blobs.is_file() and blobs.stat().st_size:
-        store = np.asarray(np.memmap(blobs, np.uint8, mode="r"))  # only the parts that are read come into memory
-    written = lines.of(journal)
-    ended = lines.outcome_in(written)
-    if ended is not None and not lines.intact(written, store.data, ended.get("seals", {})):
-        return _changed(rank)
-    try:
-        return _read_events(found, store, lines.events(written))
-    except (LookupError, TypeError, ValueError, AttributeError):
-        if ended is not None:
-            raise
-        return _changed(rank)
-
-
-def _changed(rank: int) -> RankRecording:
-    changed = {"status": "raised", "when": "in its recording", "error": "recording", "detail": CHANGED}
-    return RankRecording(rank, outcome=changed)
-
-
-def _read_events(found: RankRecording, store: np.ndarray, events: list[dict[str, Any]]) -> RankRecording:
-    landed: dict[int, dict[str, Any]] = {}
-    issued: list[dict[str, Any]] = []
-    for event in events:
-        kind = event.pop("kind")
-        if kind == "tensor":
-            event["shape"] = tuple(event["shape"])
-            entry = Tensor(contents=_contents(store, event.pop("blob"), event["dtype"], event["shape"]), **event)
-            key = (entry.what, entry.step, entry.name)
-            if entry.what == "gradient" and key in found.tensors:
-                found.tensors.setdefault((EARLIER, *key[1:]), found.tensors[key])
-            found.tensors[key] = entry
-        elif kind == "collective":
-            issued.append(event)
-        elif kind == "landed":
-            landed[event["seq"]] = event
-        elif kind == "loss":
-            found.losses[event["step"]] = event["value"]
-            if "at" in event:
-                found.step_ended[event["step"]] = event["at"]
-        elif kind == "outcome":
-            event.pop("seals", None)
-            found.outcome = event
-        else:
-            found.notes[event["name"]] = event["value"]
-    found.collectives = [_collective(store, event, landed.get(event["seq"], {})) for event in issued]
-    return found
-
-
-def _collective(store: np.ndarray, event: dict[str, Any], end: dict[str, Any]) -> Collective:
-    """One collective from the journal lines of its issue and its landing (``end`` is empty if it never landed)."""
-    contents = _contents(store, event.pop("blob"), event["dtype"], [event["numel"]])
-    for name in ("ranks", "sends", "receives"):
-        event[name] = None if event.get(name) is None else tuple(event[name])
-    event["shapes"] = tuple(tuple(shape) for shape in event.get("shapes", ()))
-    source, how, written = end.get("source"), end.get("how"), end.get("written")
-    if source is not None and event["ranks"] is not None:
-        event["peer"] = event["ranks"][source]
-    return Collective(
-        contents=contents,
-        landed=end.get("at"),
-        written_in_flight=bool(written),
-        how=how,
-        wait_began=end.get("wait_began"),
-        written=written if isinstance(written, str) else None,
-        **event,
-    )
-
-
-def _contents(store: np.ndarray, blob: list[Any] | None, dtype: str, shape: Sequence[int]) -> Contents | None:
-    """The contents behind a journal line: ``blob`` is [offset, size in bytes], with a third entry "ramps" for ramps;
-    None if they are incomplete, or of a dtype that numpy lacks (float8).
-    """
-    if blob is None or blob[0] + blob[1] > store.size or not (dtype == "bfloat16" or dtype in np.sctypeDict):
-        return None
-    raw = store[blob[0] : blob[0] + blob[1]]
-    if len(blob) > 2:
-        return raw.tobytes()
-    if dtype == "bfloat16":  # numpy lacks it: its bits are the upper half of a float32
-        return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape)
-    return raw.view(np.dtype(dtype)).reshape(shape)
+def derive(recording: Recording, **derived: Any) -> Recording:
+    """``recording`` with these fields of ``derived``, and its others as they are."""
+    return replace(recording, derived=replace(recording.derived, **derived))
 
 
 def opened(contents: Contents | None, shape: Sequence[int]) -> np.ndarray | None:

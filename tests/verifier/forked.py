@@ -15,11 +15,11 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from verifier import reading
 from verifier.journal import Journal
 from verifier.observe import kernels
 from verifier.observe.delay import Delay
 from verifier.observe.observer import Observer
-from verifier.recording import Recording
 from verifier.request import Builtin
 from verifier.scenario import Scenario
 
@@ -67,7 +67,7 @@ def run_ranks(size, folder, body, *, join=join_over_gloo, start="fork", limit_s=
     assert not errors, "\n".join(errors)
     boards = [folder / f"board{r}" for r in hung]
     assert not hung, f"ranks {hung} hang: {[b.read_bytes().rstrip(bytes(1)) for b in boards if b.exists()]}"
-    return Recording.load(folder)
+    return reading.read(folder)
 
 
 def _rank(rank, body, join):

@@ -9,10 +9,9 @@ import time
 import pytest
 import torch.distributed as dist
 
-from verifier import engine
+from verifier import engine, reading
 from verifier.launcher import LaunchError
 from verifier.naming import parse_strategy
-from verifier.recording import Recording
 from verifier.request import Request
 from verifier.run import acts
 
@@ -61,7 +60,7 @@ def quick(lockstep, tmp_path):
 
 def pids(out):
     folders = [file.parent for file in sorted(out.glob("scenarios/*/launch.json"))]
-    return {folder.name: Recording.load(folder).ranks[0].notes["pid"] for folder in folders}
+    return {folder.name: reading.read(folder).ranks[0].notes["pid"] for folder in folders}
 
 
 def test_what_is_right_runs_in_one_process_for_each_rank(lockstep, tmp_path):

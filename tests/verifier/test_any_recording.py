@@ -12,9 +12,9 @@ import random
 import numpy as np
 import pytest
 
+from verifier import reading
 from verifier.judge import judging
 from verifier.pytest_plugin import Lockstep
-from verifier.recording import Recording
 
 ODD = [0.0, np.nan, np.inf, -np.inf, 5e-324, 1e-300, 1e-45, 6e-8, -1.0, 65504.0, 3.4e38, 1.7e308]
 ROUNDS = 12  # for each scenario
@@ -52,7 +52,7 @@ def test_no_check_fails_by_itself(run):
     draw, judged = random.Random(0), 0
     for folder in sorted(path.parent for path in run.glob("scenarios/*/scenario.json")):
         for _ in range(ROUNDS):
-            recording = Recording.load(folder)
+            recording = reading.read(folder)
             rank = draw.choice(recording.ranks)
             what = draw.choice(sorted({what for what, _, _ in rank.tensors} - {"norm"}))  # a norm is a single number
             for key in [key for key in rank.tensors if key[0] == what and draw.random() < 0.6]:

@@ -106,7 +106,7 @@ def test_the_observer_and_the_judge_agree_on_the_poison():
     import torch
 
     from verifier.observe import observer, poison
-    from verifier.recording import _contents
+    from verifier.reading import _contents
 
     assert POISON["float32"][1] == observer.POISON_FLOAT32
     assert POISON["float64"][1] == observer.POISON_FLOAT64
@@ -180,7 +180,7 @@ def test_what_is_wrong_without_clipping_is_not_explained_by_clipping(lockstep, t
 def test_a_rank_that_shows_no_weight_is_no_pass_unless_it_holds_a_part():
     def made(**contract):
         found = recording(world_size=3)
-        found.ranks += [RankRecording(rank, outcome={"status": "completed"}) for rank in (1, 2)]
+        found.ranks.extend(RankRecording(rank, outcome={"status": "completed"}) for rank in (1, 2))
         for rank in found.ranks:
             rank.notes.update(contract=contract, parameters=[{"name": "w", "dtype": "float32"}])
         for rank in found.ranks[:2]:

@@ -12,13 +12,13 @@ import torch
 import torch.distributed as dist
 
 from tests.verifier.forked import run_ranks
+from verifier import reading
 from verifier.checks.ls301_collective_order import CHECK as ORDER
 from verifier.checks.ls601_liveness import CHECK as LIVENESS
 from verifier.errors import OurFault
 from verifier.journal import Journal
 from verifier.observe import kernels
 from verifier.observe.poison import is_spoilt
-from verifier.recording import Recording
 from verifier.refusal import refusal
 from verifier.request import Builtin
 from verifier.scenario import Scenario
@@ -131,6 +131,6 @@ def test_recordings_from_before_are_read(tmp_path):
     old = {"seq": 0, "op": "allreduce_", "group": "0", "phase": "backward", "step": 0, "dtype": "float32", "numel": 2}
     journal.write("collective", **old, num_bytes=8, reduce_op="SUM", root=None, issued=1.0, blob=None)
     journal.write("landed", seq=0, at=2.0, written=True)
-    (found,) = Recording.load(tmp_path).ranks[0].collectives
+    (found,) = reading.read(tmp_path).ranks[0].collectives
     assert (found.landed, found.written_in_flight, found.written, found.ranks) == (2.0, True, None, None)
     assert found.describe() == "allreduce SUM of 2 float32"

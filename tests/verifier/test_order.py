@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from verifier import reading
 from verifier.check import Findings
 from verifier.checks.ls301_collective_order import CHECK as ORDER
-from verifier.recording import Collective, Recording
+from verifier.recording import Collective
 from verifier.request import Builtin
 from verifier.scenario import Scenario
 
@@ -21,7 +22,7 @@ def judged(tmp_path, *ranks, outcomes=None) -> Findings:
     Scenario(name="t", situation="t", workload="exact", strategy=Builtin(name="x"), world_size=len(ranks)).save(
         tmp_path
     )
-    recording = Recording.load(tmp_path)
+    recording = reading.read(tmp_path)
     for rank, calls in zip(recording.ranks, ranks, strict=True):
         rank.collectives = list(calls)
         status = (outcomes or ["completed"] * len(ranks))[rank.rank]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from verifier.judge.inside_step import before_its_own_step
-from verifier.recording import EARLIER
+from verifier.recording import EARLIER, RankRecording, Recording, Tensor
 
 HEAD = """
 import torch, torch.distributed as dist
@@ -156,18 +156,12 @@ def test_a_tensor_that_rests_while_nothing_can_be_compared_is_unknown(verify):
 
 def _is_a_rules(factors, dtypes):
     """Return whether the change of ``w0``'s gradient counts as a rule's, if ``step()`` applies these factors."""
-    before, tensors = np.linspace(-1.0, 1.0, 7), {}
+    rank, before = RankRecording(0, notes={"own_rule": "SGD"}), np.linspace(-1.0, 1.0, 7)
     for number, (factor, dtype) in enumerate(zip(factors, dtypes, strict=True)):
         for what, values in ((EARLIER, before), ("gradient", before * factor)):
-            found = SimpleNamespace(name=f"w{number}", values=values, dtype=dtype)
-            tensors[what, 0, found.name] = found
-    rank = SimpleNamespace(
-        tensors=tensors,
-        tensor=lambda *place: tensors.get(place),
-        named=lambda what, step: {name: t for (kind, at, name), t in tensors.items() if (kind, at) == (what, step)},
-        notes={"own_rule": "SGD"},
-    )
-    recording = SimpleNamespace(ranks=[rank], scenario=SimpleNamespace(world_size=2))
+            name = f"w{number}"
+            rank.tensors[what, 0, name] = Tensor(what, 0, name, dtype, values.shape, "", values)
+    recording = Recording(SimpleNamespace(world_size=2), [rank], None, {})
     return before_its_own_step(recording, rank, 0, "w0") is not None
 
 

@@ -10,9 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifier import ramps, tags
+from verifier import ramps, reading, tags
 from verifier.journal import Journal
-from verifier.recording import Recording
 from verifier.request import Builtin
 from verifier.scenario import Scenario
 from verifier.tags import TagBook
@@ -88,7 +87,7 @@ def test_a_recording_keeps_ramps_small_and_opens_them(folder):
     journal.tensor("gradient", 0, "rising", rising, keep=True)
     journal.tensor("gradient", 0, "other", other, keep=True)
     assert (folder / "subject" / "rank0" / "blobs.bin").stat().st_size < 100 + 8 * 9000
-    rank = Recording.load(folder).ranks[0]
+    rank = reading.read(folder).ranks[0]
     for name, tensor in (("rising", rising), ("other", other)):
         np.testing.assert_array_equal(rank.tensor("gradient", 0, name).values, tensor.numpy())
 

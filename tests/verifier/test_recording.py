@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from verifier import reading
 from verifier.errors import OurFault
 from verifier.journal import Journal, tensor_bytes
-from verifier.recording import Recording
 from verifier.request import Builtin
 from verifier.scenario import Scenario
 
@@ -39,7 +39,7 @@ def test_tensors_come_back(folder, tensor):
     journal = journal_of(folder)
     journal.tensor("weight", 0, "w", tensor, keep=True)
     journal.tensor("gradient", 0, "w", tensor, keep=False)
-    rank = Recording.load(folder).ranks[0]
+    rank = reading.read(folder).ranks[0]
     values = rank.tensor("weight", 0, "w").values
     assert values.shape == tuple(tensor.shape)
     np.testing.assert_array_equal(values.astype(np.float64), tensor.to(torch.float64).numpy())
@@ -49,7 +49,7 @@ def test_tensors_come_back(folder, tensor):
 
 def digest(folder, tensor, name):
     journal_of(folder).tensor("weight", 0, name, tensor, keep=False)
-    return Recording.load(folder).ranks[0].tensor("weight", 0, name).digest
+    return reading.read(folder).ranks[0].tensor("weight", 0, name).digest
 
 
 def test_digests_see_bytes(folder):
@@ -69,7 +69,7 @@ def test_a_journal_cut_anywhere_is_read_up_to_there(folder, cut):
     journal.outcome("completed")
     path = folder / "subject" / "rank0" / "journal.jsonl"
     path.write_bytes(path.read_bytes()[:-cut])
-    recording = Recording.load(folder)
+    recording = reading.read(folder)
     assert not recording.complete
 
 
@@ -77,11 +77,11 @@ def test_a_blob_that_is_not_all_there_is_absent(folder):
     journal_of(folder).tensor("weight", 0, "w", torch.ones(300), keep=True)
     blobs = folder / "subject" / "rank0" / "blobs.bin"
     blobs.write_bytes(blobs.read_bytes()[:100])
-    assert Recording.load(folder).ranks[0].tensor("weight", 0, "w").values is None
+    assert reading.read(folder).ranks[0].tensor("weight", 0, "w").values is None
 
 
 def test_a_rank_that_wrote_nothing_is_incomplete(folder):
-    recording = Recording.load(folder)
+    recording = reading.read(folder)
     assert not recording.complete
     assert recording.parameter_names == []
 

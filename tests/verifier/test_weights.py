@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
+from verifier import reading
 from verifier.judge.comparison import compare
 from verifier.judge.narrowing import came_in, held_in
 from verifier.judge.updates import compare_with_reference
@@ -129,7 +130,7 @@ def test_gradients_that_came_in_a_narrower_dtype():
 def test_another_order_of_rows_is_measured_of_micro_batches_too(lockstep, tmp_path):
     """With layers of float32 it is the whole bound of a float64 gradient, and only some processors show the effect."""
     lockstep.verify("naive", world_size=2, workloads=("layers",), checks=("LS201",), out=tmp_path)
-    recording = Recording.load(tmp_path / "scenarios" / "mixed_accumulated")
+    recording = reading.read(tmp_path / "scenarios" / "mixed_accumulated")
     assert set(recording.reference.named("gradient", 0)) == set(recording.reference.named("turned_1", 0)) != set()
 
 

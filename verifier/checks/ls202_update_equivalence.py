@@ -35,13 +35,12 @@ Remedy: make the optimizer from the parameters that are trained, after wrapping;
 from __future__ import annotations
 
 from verifier.check import Findings, check
-from verifier.judge.alone import has_own_rule, nothing_shown, standard
+from verifier.judge.alone import nothing_shown, standard
 from verifier.judge.arithmetic import contract_of, is_exact, is_narrow, is_wide, may_turn_over
 from verifier.judge.equivalence import blocked_reference, not_comparable
 from verifier.judge.frozen import compare_frozen
 from verifier.judge.out_of_sight import bounds_weights, compare_gradients
 from verifier.judge.overflowed import compare_overflow
-from verifier.judge.own_rule import SHOWN_ELSEWHERE
 from verifier.judge.steps_taken import compare_steps_taken
 from verifier.judge.updates import compare_weights, not_judged
 from verifier.lines import NOT_RESCHEDULED
@@ -98,8 +97,7 @@ def not_told_by_tags(recording: Recording) -> str | None:
     lossy = contract_of(recording).get("lossy")
     if lossy:
         return f"the strategy declares lossy={lossy!r}, and tags do not survive rounding"
-    notes = recording.ranks[0].notes
-    rule = notes.get("own_optimizer") or (None if notes.get(SHOWN_ELSEWHERE) else notes.get("own_rule"))
+    rule = recording.own_rule if recording.derived.is_sgd_elsewhere else recording.maybe_own_rule
     return not_comparable(recording) or (f"the update rule may be the strategy's own ({rule})" if rule else None)
 
 
@@ -146,7 +144,7 @@ def _have_one_gradient(recording: Recording, step: int) -> bool:
 def _judge_what_is_shown(recording: Recording, reason: str) -> Findings:
     """Judge a rule without a standard: ``blocked`` if it moves no weight that has a gradient, or moves all to NaN."""
     steps = range(min(recording.scenario.keep_steps, recording.scenario.num_steps))
-    if not (recording.complete and has_own_rule(recording) and (is_exact(recording) or is_wide(recording)) and steps):
+    if not (recording.complete and recording.own_rule and (is_exact(recording) or is_wide(recording)) and steps):
         return Findings(not_claimed=reason)
     if nothing := nothing_shown(recording, steps):
         return Findings(blocked=nothing)

@@ -32,7 +32,6 @@ from verifier.judge.arithmetic import contract_of, is_lossy, own_steps
 from verifier.judge.diagnosis import SEEN_ONLY
 from verifier.judge.evaluated import compare_outputs
 from verifier.judge.out_of_sight import bounds_weights
-from verifier.judge.uninterrupted import WRONG_WITHOUT
 from verifier.judge.updates import compare_weights, not_judged
 from verifier.recording import Recording
 from verifier.refusal import last_words, stopped_by_what_it_loaded
@@ -49,7 +48,7 @@ def resume(recording: Recording) -> Findings:
         return Findings(not_claimed="what a lower learning rate changes is less than what may be lost on the wire")
     if not_loaded := _not_loaded(recording):
         return Findings(comparisons=len(not_loaded), failures=not_loaded)
-    if without := recording.ranks[0].notes.get(WRONG_WITHOUT):
+    if without := recording.derived.wrong_without_restart:
         return Findings(
             blocked=f"{without}, the same training without a restart, is wrong as well: see LS201 and LS202"
         )

@@ -54,7 +54,7 @@ def _command(
 ) -> None: ...
 
 
-Plural = Literal["strategies", "checks", "faults", "workloads", "launchers", "situations", "drivers"]
+Plural = Literal["strategies", "checks", "faults", "workloads", "launchers", "situations", "drivers", "causes"]
 
 
 @app.command(
@@ -135,13 +135,25 @@ def judge(
 @app.command("list", epilog="Examples:  lockstep list checks   |   lockstep list strategies")
 def list_(what: Annotated[Plural, typer.Argument(help="which catalogue")]) -> None:
     """What is on offer, a line each."""
-    entries = catalogue.BY_PLURAL[what]
-    names = entries.names()
-    shown = {n: f"{n[:5].upper()} {n[6:]}" for n in names} if what == "checks" else {n: n for n in names}
-    width = max(map(len, shown.values()), default=0)
     with usage_errors():
-        for name in names:
-            typer.echo(f"{shown[name]:<{width}}  {entries.summary(name)}")
+        told = _causes() if what == "causes" else _entries(what)
+        width = max(map(len, told), default=0)
+        for name, summary in told.items():
+            typer.echo(f"{name:<{width}}  {summary}")
+
+
+def _entries(plural: str) -> dict[str, str]:
+    """A line about each entry of a catalogue, by its name; a check's code is with its name."""
+    entries = catalogue.BY_PLURAL[plural]
+    shown = {n: f"{n[:5].upper()} {n[6:]}" if plural == "checks" else n for n in entries.names()}
+    return {shown[name]: entries.summary(name) for name in shown}
+
+
+def _causes() -> dict[str, str]:
+    """The first meaning of each cause that a failure may name, by its name."""
+    from verifier.judge.causes import causes
+
+    return {name: cause.explanations[0] for name, cause in causes().items()}
 
 
 @app.command(epilog="Examples:  lockstep explain LS201   |   lockstep explain missing_average")

@@ -12,6 +12,7 @@ from verifier.judge.evidence import Cause
 from verifier.recording import Recording
 from verifier.verdict import Failure
 
+EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
 SURE = 0.95  # optimizer state may differ for another reason
 
 

@@ -29,6 +29,7 @@ from verifier.recording import RankRecording, Recording
 from verifier.scenario import Scenario
 from verifier.verdict import Failure
 
+EXPLAINS = "LS202"  # failures of this check: `causes` reads it here
 FOLDER = "alone"  # below the scenario's own
 NUDGES = {"nudged_more": 1.0, "nudged_less": -1.0}  # times one of these, far above rounding, far below a mistake:
 NUDGE, NUDGE_SINGLE = 2.0**-40, 2.0**-14  # where the model is in float64, and where it is not
@@ -36,7 +37,6 @@ BOUND = 0.01  # of the norm of a tensor's whole movement so far, under the strat
 BOUND_AS_ASKED = 1e-4  # under torch's SGD or AdamW, in exact arithmetic or float64, or under a rule close to those
 NOT_FINITE = "weights have become NaN or infinite, on one rank as well, and tell nothing"
 NARROW = ("float16", "bfloat16")  # dtypes in which small numbers that a rule adds, such as an eps, round to 0
-NEVER_MOVES = "never_moves"  # a note that judging makes: the strategy's own rule moves no weight in any scenario
 LONGEST_REST = 2  # steps of a warm-up that starts at a rate of 0
 NOT_FINITE_HERE = "weights have become NaN or infinite by a rule that is the strategy's own: this tells nothing"
 AT_REST_HERE = "no weight moved in {num_steps} steps: the optimizer may hold other tensors"
@@ -61,10 +61,6 @@ def scenarios_nudged(scenario: Scenario) -> dict[str, Scenario]:
     return {folder: alone.model_copy(update={"nudge": sign * size}) for folder, sign in NUDGES.items()}
 
 
-def has_own_rule(recording: Recording) -> bool:
-    return "own_optimizer" in recording.ranks[0].notes
-
-
 def standard(recording: Recording) -> RankRecording | None:
     """The recording that weights are compared with: the one rank's, or plain torch's if the optimizer is as asked for.
 
@@ -72,7 +68,7 @@ def standard(recording: Recording) -> RankRecording | None:
     """
     if recording.alone is None:
         return None
-    found = recording.alone.ranks[0] if has_own_rule(recording) else recording.alone.reference
+    found = recording.alone.ranks[0] if recording.own_rule else recording.alone.reference
     return found if found is not None and found.completed else None
 
 
@@ -92,7 +88,7 @@ def compare_with_alone(recording: Recording, steps: range) -> Findings:
             break
     if findings.blocked:
         findings.not_claimed = None
-    if has_own_rule(recording) and not findings.failures and len(steps) > 1:
+    if recording.own_rule and not findings.failures and len(steps) > 1:
         _judge_rested(recording, alone, steps, findings)
     return findings
 
@@ -109,7 +105,7 @@ def nothing_shown(recording: Recording, steps: range) -> str | None:
             return NOT_FINITE_HERE
     trained = [name for name in names if _num_due(recording, name, steps, steps)]
     moving = _moving(recording, recording.ranks[0], trained, steps)
-    long_enough = len(steps) > LONGEST_REST or bool(recording.ranks[0].notes.get(NEVER_MOVES))
+    long_enough = len(steps) > LONGEST_REST or recording.derived.never_moves
     if long_enough and trained and not moving:
         return AT_REST_HERE.format(num_steps=len(steps))
     if len(moving) <= LONGEST_REST:  # a weight may also rest for another reason, such as tied votes
@@ -141,7 +137,7 @@ def _judge_rested(recording: Recording, alone: RankRecording, steps: range, find
         findings.failures += _never_stepped(
             recording, [name for name in rested if _num_due(recording, name, steps, moving)], steps
         )
-    elif (len(steps) > LONGEST_REST or recording.ranks[0].notes.get(NEVER_MOVES)) and any(
+    elif (len(steps) > LONGEST_REST or recording.derived.never_moves) and any(
         _num_due(recording, name, steps, steps) for name in rested
     ):
         findings.blocked = AT_REST.format(num_steps=len(steps))
@@ -240,7 +236,7 @@ def _nearest(recording: Recording, step: int, name: str, observed: np.ndarray, w
 
 def _bound(recording: Recording, alone: RankRecording) -> float:
     """The bound, relative to a movement's norm. It is strict if the first step alone is near the single process's."""
-    if not has_own_rule(recording):
+    if not recording.own_rule:
         return BOUND_AS_ASKED
     assert recording.reference is not None
     for name in recording.parameter_names:
@@ -312,6 +308,6 @@ def _explain(
 
 
 def _those(recording: Recording) -> str:
-    if has_own_rule(recording):
+    if recording.own_rule:
         return "those that the same strategy comes to on one rank, with everybody's samples"
     return f"those of a single process whose loss is multiplied by {recording.scenario.world_size}, as sums are"

@@ -30,8 +30,8 @@ def own_steps(recording: Recording) -> str | None:
     """Return why the strategy's steps may rightly differ from a single process's; None if they must be the same."""
     if contract_of(recording).get("average") == "sum":
         return "the strategy declares average='sum': its steps are longer than a single process's"
-    if own := recording.ranks[0].notes.get("own_optimizer"):
-        return f"the update rule is the strategy's own ({own})"
+    if recording.own_rule:
+        return f"the update rule is the strategy's own ({recording.own_rule})"
     return None
 
 
@@ -66,7 +66,7 @@ def is_single(recording: Recording) -> bool:
         return False
     if is_lossy(recording) or contract_of(recording).get("average") == "sum" or has_norms(recording):
         return False
-    return {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes)
+    return not recording.maybe_own_rule
 
 
 def keeps_float64(recording: Recording, dtype: str) -> bool:
@@ -81,7 +81,7 @@ def is_narrow(recording: Recording) -> bool:
         return False
     if is_lossy(recording) or contract_of(recording).get("average") == "sum" or scenario.optimizer != "sgd":
         return False
-    return not scenario.autocast and {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes)
+    return not scenario.autocast and not recording.maybe_own_rule
 
 
 def has_norms(recording: Recording) -> bool:

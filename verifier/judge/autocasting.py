@@ -10,6 +10,8 @@ from verifier.lines import AUTOCAST
 from verifier.recording import Recording
 from verifier.verdict import Failure
 
+EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
+
 
 def without_autocast(recording: Recording) -> list[Failure]:
     """A failure for each rank whose first forward was not under autocast, where the single process's was."""

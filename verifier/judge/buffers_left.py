@@ -18,6 +18,7 @@ from verifier.recording import RankRecording, Recording, Tensor
 from verifier.subgroups import groups, listed, members
 from verifier.verdict import Failure
 
+EXPLAINS = "LS102"  # failures of this check: `causes` reads it here
 SLACK = 1e-5  # of the larger end: rounding may put a mean of W float32 numbers outside their range by some 1e-7
 
 

@@ -16,34 +16,30 @@ from typing import Any
 
 from verifier import catalogue
 
-SHARED = {
-    "diagnosis": "LS201",
-    "over_time": "LS201",
-    "misplaced": "LS201",
-    "shares": "LS201",
-    "unsynchronised": "LS201",
-    "equivalence": "LS201",
-    "presence": "LS201",
-    "narrowing": "LS201",
-    "low_rank": "LS201",
-    "on_a_grid": "LS201",
-    "other_inputs": "LS201",
-    "returned_norm": "LS201",
-    "elements_left_out": "LS201",
-    "in_a_group": "LS201",
-    "in_part": "LS201",
-    "cleared": "LS201",
-    "alike_afterwards": "LS201",
-    "lost_options": "LS202",
-    "updates": "LS202",
-    "wrong_updates": "LS202",
-    "overflowed": "LS202",
-    "steps_taken": "LS202",
-    "alone": "LS202",
-    "frozen": "LS202",
-}  # shared modules, each with the check that it explains failures for
+EXPLAINS = "EXPLAINS"  # in a module that checks share: the code of the check whose failures it explains
 # General meanings, where the source has only the explanation of one case.
 MEANINGS = {
+    "another_dtype": "the gradient has another dtype than its parameter, and is off by no more than that explains",
+    "another_groups": "a gradient, or the step that a weight took, is another process group's and not its own",
+    "clipped_before_reduction": "each rank clips its own gradient before the reduction, and not their mean after it",
+    "clipped_otherwise": "gradients are clipped by another norm than that of the group's mean",
+    "collective_never_issued": "a rank waits for others in a collective that they never issue",
+    "divided_by_the_job": "a group's sum is divided by the number of all ranks, and not by the group's",
+    "low_rank": "as a matrix the gradient has a lower rank than the right one: thin factors of it were sent",
+    "norm_misstated": "clip_grad_norm_() returns another number than the norm of all gradients, though they are right",
+    "not_loaded": "a fresh replica cannot load what the strategy has saved",
+    "not_stepped": "a parameter's weights do not move in a step in which they should",
+    "quantised": "the gradient consists of signs, or of small whole numbers times a scale, and this is not declared",
+    "reduced_in_part": "a part of a gradient is one rank's own, and the rest is the right mean",
+    "reduced_over_the_job": "a group's gradient, buffer or step comes from all ranks of the job",
+    "reduced_too_much": "a rank reduces more numbers in one step than are trained",
+    "schedule_ignored": "a learning rate, momentum or other option that the loop changes in param_groups has no effect",
+    "undeclared_shards": "a rank holds a part of a parameter, and the strategy does not say that it shards",
+    "unfinished_work": "a collective is never waited for, or only after its result was used",
+    "update_differs": "the weights after a step are not those of the single process, though gradients were right",
+    "update_scaled": "the weights moved by a multiple of what they should",
+    "weights_made_alike": "each rank steps by its own gradient, and weights are averaged, or sent, after the step",
+    "written_in_flight": "a tensor is written to while its collective is in flight",
     "buffers_diverged": "in the same step, the ranks' forwards read different buffers (running statistics, counters)",
     "collectives_differ": "the n-th collective of a group is not the same on all its members: another operation, "
     "dtype, size or root, or one of them issues no more",
@@ -87,10 +83,10 @@ def causes() -> dict[str, CauseText]:
     """All causes, by name."""
     found: dict[str, CauseText] = {}
     folder = catalogue.CHECKS.folder
-    files = [(path, path.stem[:5].upper()) for path in sorted(folder.glob("ls*.py"))]
-    files += [(Path(__file__).parent / f"{name}.py", code) for name, code in SHARED.items()]
-    for path, code in files:
-        for name, explanation, hint in _stated(path):
+    files = [*sorted(folder.glob("ls*.py")), *sorted(Path(__file__).parent.glob("*.py"))]
+    for path in files:
+        code, stated = stated_in(path)
+        for name, explanation, hint in stated:
             cause = found.setdefault(name, CauseText(name))
             explanation = MEANINGS.get(name, explanation)
             for kept, text in ((cause.named_by, code), (cause.explanations, explanation), (cause.hints, hint)):
@@ -112,10 +108,18 @@ def faults() -> dict[str, FaultText]:
     return found
 
 
-def _stated(path: Path) -> Iterator[tuple[str, str, str]]:
-    """The (name, explanation, hint) of each cause in a file."""
+def stated_in(path: Path) -> tuple[str | None, list[tuple[str, str, str]]]:
+    """The code of the check whose failures a file explains, and the (name, explanation, hint) of each cause in it.
+
+    The file is a check's, or one that checks share, which states the code as ``EXPLAINS``; without it, it is None.
+    """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     constants = _assigned(tree.body)
+    code = path.stem[:5].upper() if path.parent == catalogue.CHECKS.folder else _text(constants.get(EXPLAINS), {})
+    return code or None, list(_stated(tree, constants))
+
+
+def _stated(tree: ast.Module, constants: dict[str, ast.expr]) -> Iterator[tuple[str, str, str]]:
     for node in ast.walk(tree):
         said = _said(node)
         for name in _names(said.get("cause")):

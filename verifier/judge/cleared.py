@@ -10,6 +10,7 @@ import numpy as np
 
 from verifier.judge.evidence import FEWEST_ELEMENTS, Cause, GradientEvidence
 
+EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
 HINT = (
     "call zero_grad() before the backward, not between the reduction and the step; copy what a collective has brought "
     "back to .grad on every rank; where the code does, suspect the transport"

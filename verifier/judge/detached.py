@@ -12,6 +12,7 @@ from verifier.lines import INPUT_GRADIENT
 from verifier.recording import Recording
 from verifier.verdict import Failure
 
+EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
 IT_COMES = "a gradient comes to the input, and no other is judged there"
 
 

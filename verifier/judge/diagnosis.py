@@ -25,6 +25,8 @@ from verifier.judge.shares import rescaled, unequal_shares
 from verifier.judge.unsynchronised import not_one_another, own_multiple, own_value, reduced_to_another
 from verifier.marker import holds_poison
 
+EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
+
 # Consequences, not reasons. One is reported first only if nothing explains it; more informative ones come first.
 CONSEQUENCES = (
     "buffers_diverged",

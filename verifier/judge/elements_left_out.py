@@ -11,6 +11,7 @@ import numpy as np
 
 from verifier.judge.evidence import FEWEST_ELEMENTS, Cause, GradientEvidence
 
+EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
 MOST_RANKS_TRIED = 6  # 2^W sums are tried
 
 

@@ -16,6 +16,8 @@ from verifier.judge.updates import compare_weights
 from verifier.recording import RankRecording, Recording
 from verifier.verdict import Failure
 
+EXPLAINS = "LS204"  # failures of this check: `causes` reads it here
+
 
 def compare_evaluation(recording: Recording, step: int) -> Findings:
     """Compare the evaluation after ``step`` on each rank, if everything up to there was right."""

@@ -10,6 +10,8 @@ from verifier.check import Findings
 from verifier.recording import RankRecording, Recording
 from verifier.verdict import Failure
 
+EXPLAINS = "LS202"  # failures of this check: `causes` reads it here
+
 
 def compare_frozen(recording: Recording) -> Findings:
     """Compare every rank's frozen parameters byte for byte. Empty if the model has none."""

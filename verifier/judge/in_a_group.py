@@ -23,6 +23,7 @@ from verifier.recording import RankRecording, Recording
 from verifier.subgroups import groups, listed, members
 from verifier.verdict import Failure
 
+EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
 HIDDEN = "gradients are not what .grad shows, and what a group's weights should be is not known"
 NOT_A_MEMBER = re.compile(r"Global rank (\d+) is not part of group")  # torch's own words
 OTHER_NORM = "the strategy declares average='sum', and what is clipped is then another norm"
@@ -162,7 +163,7 @@ def _stepped_by(recording: Recording, rank: RankRecording, name: str) -> np.ndar
         return None
     if before is None or after is None or before.shape != after.shape:
         return None
-    if not {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes):
+    if recording.maybe_own_rule:
         return None
     moved: np.ndarray = (before - after) / recording.scenario.lr
     return moved

@@ -10,6 +10,7 @@ import numpy as np
 
 from verifier.judge.evidence import FINEST, ROUNDINGS, Cause, GradientEvidence
 
+EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
 SURE_FROM = 3  # wrong elements
 HINT = (
     "reduce all of a flat buffer, also where its length is no multiple of the ranks, or of the pieces that it is cut "

@@ -14,7 +14,6 @@ from verifier.judge.comparison import UNIT_ROUNDOFF
 from verifier.recording import EARLIER, RankRecording, Recording, Tensor
 
 ROUNDINGS = 4  # 1 / W, the product with it, and as many again: no rule's factor is so near to 1 / W by accident
-SHOWN_ALONE = "shown_alone"  # a note that judging makes: in some scenario, a run on one rank completed for the own rule
 CHANGED_INSIDE = "step() changes gradients, by a rule of the strategy's own that could not be compared with one rank's"
 
 
@@ -24,7 +23,7 @@ def before_its_own_step(recording: Recording, rank: RankRecording, step: int, na
     None if it did not change, or if it was only multiplied or divided by the world size, which is no rule.
     """
     earlier = rank.tensor(EARLIER, step, name)
-    if {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes) or earlier is None or earlier.values is None:
+    if not recording.maybe_own_rule or earlier is None or earlier.values is None:
         return None
     if recording.scenario.world_size == 1 or not (found := _by_ranks(recording, rank, step, earlier)):
         return earlier.values
@@ -51,6 +50,6 @@ def weights_tell(recording: Recording, *, strictly: bool) -> bool:
     """Return whether the weights are judged: here if they are compared ``strictly`` with the single process's, or in
     another scenario if they are compared with one rank's.
     """
-    notes, scenario = recording.ranks[0].notes, recording.scenario
-    as_asked = strictly and "own_optimizer" not in notes and not scenario.tagged
-    return bool(notes.get(SHOWN_ALONE)) or as_asked or scenario.world_size == 1
+    scenario = recording.scenario
+    as_asked = strictly and not recording.own_rule and not scenario.tagged
+    return recording.derived.compared_alone or as_asked or scenario.world_size == 1

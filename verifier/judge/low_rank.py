@@ -12,6 +12,7 @@ import numpy as np
 
 from verifier.judge.evidence import Cause, GradientEvidence, is_one_row
 
+EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
 LOW, HIGH = 2, 4  # matrix ranks: at most LOW is low, at least HIGH is not
 SKETCH = 32  # rows and columns to which large matrices are reduced
 ROUNDINGS = 1e-5  # of the largest singular value, as float32 rounds a product

@@ -10,6 +10,7 @@ import numpy as np
 
 from verifier.judge.evidence import FEWEST_ELEMENTS, Cause, GradientEvidence, close
 
+EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
 FEWEST_VALUES = 4
 HINT = (
     "pack and unpack parameters, or shards, in one order, and copy by index: a view of a transposed tensor, or of one "

@@ -12,6 +12,8 @@ import numpy as np
 
 from verifier.judge.evidence import Cause, GradientEvidence
 
+EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
+
 # The narrowest comes first: except for its range, a number of bfloat16 is a number of float16 as well.
 ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
 MANY = 0.1  # of the elements: rounding affects many places

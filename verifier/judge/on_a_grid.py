@@ -10,6 +10,7 @@ import numpy as np
 
 from verifier.judge.evidence import Cause, GradientEvidence, is_one_row
 
+EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
 FEWEST_ELEMENTS = 16  # more than in other patterns: any few numbers are multiples of something
 MOST_LEVELS = 127  # on either side of zero, for each rank in the sum
 FEW_LEVELS = 3  # so few that exact arithmetic does not give them by itself

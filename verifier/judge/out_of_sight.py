@@ -76,7 +76,7 @@ def whose_weights_are_wrong(recording: Recording, failures: list[Failure]) -> li
     """
     if not failures or any(failure.step != 0 for failure in failures):
         return failures
-    own = _has_own_rule(recording) and all(_own_gradient(recording, failure) for failure in failures)
+    own = bool(recording.maybe_own_rule) and all(_own_gradient(recording, failure) for failure in failures)
     names = {failure.parameter or "" for failure in failures}
     if own and all(_reductions(recording, "step")):
         right = {name for name in names if _same_weights(recording, name, may_rest=False)}
@@ -131,9 +131,9 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
         return None
     if own and not any(rank.named("weight", 0) for rank in recording.ranks):
         return "no rank came to the end of the optimizer's step, which may reduce gradients itself"
-    hidden = (sharded or _has_own_rule(recording)) and own and _reduces_inside_the_step(recording)
+    hidden = (sharded or bool(recording.maybe_own_rule)) and own and _reduces_inside_the_step(recording)
     if not recording.scenario.tagged and bounds_weights(recording):
-        if own and _has_own_rule(recording) and (unknown := not_judged(recording)):
+        if own and recording.maybe_own_rule and (unknown := not_judged(recording)):
             return f"gradients are reduced where .grad does not show it, and weights tell nothing: {unknown}"
         weights = compare_weights(recording, range(1))
         if weights.comparisons and not weights.failures and not weights.blocked:
@@ -142,7 +142,7 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
             return None  # if hidden, the optimizer is another one or forgets a parameter, which LS202 reports
     if is_narrow(recording) and compare_weights(recording, range(1)).failures:
         return None  # equal on all ranks, and wrong
-    may_rest = hidden or _has_own_rule(recording)  # a small step may be lost to rounding
+    may_rest = hidden or bool(recording.maybe_own_rule)  # a small step may be lost to rounding
     alike = all(_same_weights(recording, name, may_rest=bool(may_rest)) for name in wrong if name is not None)
     return OUT_OF_SIGHT if alike and (own or somewhere_right or summed or masters) else None
 
@@ -152,15 +152,9 @@ def bounds_weights(recording: Recording) -> bool:
     return is_exact(recording) or is_wide(recording) or is_single(recording)
 
 
-def _has_own_rule(recording: Recording) -> bool:
-    """Return whether the update rule may be the strategy's own. In narrow dtypes this is not settled."""
-    return not {"own_optimizer", "own_rule"}.isdisjoint(recording.ranks[0].notes)
-
-
 def _is_sgd_of_its_own(recording: Recording) -> bool:
     """Return whether the strategy's optimizer (``own_rule``) does as asked, or forgets only a decay or a rate."""
-    notes = recording.ranks[0].notes
-    return "own_rule" in notes and "own_optimizer" not in notes
+    return bool(recording.maybe_own_rule) and not recording.own_rule
 
 
 def _reduces_inside_the_step(recording: Recording) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from verifier.judge.evidence import CONDITION, FEWEST_ELEMENTS, Cause, GradientEvidence, close
 
+EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
 NEARLY_ONCE = 1e-3  # a count this near to 1 is rounded, not wrong
 
 

@@ -22,6 +22,7 @@ from verifier.recording import RankRecording, Recording
 from verifier.spikes import LATER, ON_ALL, spiked_first
 from verifier.verdict import Failure
 
+EXPLAINS = "LS202"  # failures of this check: `causes` reads it here
 LONGEST_DELAY = 2  # steps: a correct strategy may apply gradients a step late
 SPIKED = {"inf": "infinite", "nan": "NaN"}  # words for a scenario's spike
 

@@ -9,54 +9,59 @@ that. AdamW without decay is one, though: Adam.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from verifier.judge.alone import NEVER_MOVES, compare_with_alone, has_own_rule, moves
+from verifier.judge.alone import compare_with_alone, moves
 from verifier.judge.arithmetic import contract_of, is_exact, is_wide
 from verifier.judge.equivalence import blocked_reference
-from verifier.judge.inside_step import SHOWN_ALONE
 from verifier.judge.updates import compare_with_reference
 from verifier.judge.weight_bounds import weight_bound
-from verifier.recording import RankRecording, Recording
+from verifier.recording import RankRecording, Recording, derive
 from verifier.scenario import ADAMW_DECAY, ADAMW_EPS, DECAY, SLOWER, Scenario
 
 Direction = Callable[[np.ndarray], np.ndarray]
-SHOWN_ELSEWHERE = "is_sgd"  # a note that judging makes: other scenarios' weights show the rule to be SGD
+NOTED = "own_rule"  # the note of a rank: an optimizer of a class of the strategy's own
 READ_BY = frozenset({"LS202", "LS504"})
 
 
-def settle(recording: Recording) -> Recording:
-    """Decide from the first step's weights whether the rule is the strategy's own, and note it in ``recording``."""
-    notes = recording.ranks[0].notes
-    if "own_rule" in notes and "own_optimizer" not in notes:
-        brought = "brought" in notes or moves(recording)  # an engine that never steps has no rule
-        if brought and _differs_at_once(recording) and not _forgets(recording):
-            notes["own_optimizer"] = notes["own_rule"]
-        elif not is_summed(recording):
-            recording.alone = None
-    return recording
+def settled(recording: Recording) -> Recording:
+    """``recording``, and whether the first step's weights show that the rule is the strategy's own.
+
+    The run on one rank is left out where nothing is compared with it.
+    """
+    if recording.own_rule or not recording.maybe_own_rule:
+        return recording
+    brought = "brought" in recording.ranks[0].notes or moves(recording)  # an engine that never steps has no rule
+    if brought and _differs_at_once(recording) and not _forgets(recording):
+        return derive(recording, own_rule=recording.maybe_own_rule)
+    return recording if is_summed(recording) else replace(recording, alone=None)
 
 
-def note_together(recordings: Sequence[Recording]) -> None:
-    """Note in each recording what only all of a run show: whether a run on one rank completed for the strategy's own
+def shown_by_others(recordings: Sequence[Recording]) -> list[Recording]:
+    """``recordings``, all of a run, and what only all show: whether a run on one rank completed for the strategy's own
     rule, whether any weight moved, and whose rule it is where only other recordings' weights can show it.
     """
-    shown_alone = any(has_own_rule(r) and r.alone is not None and r.alone.ranks[0].completed for r in recordings)
+    compared_alone = any(r.own_rule and r.alone is not None and r.alone.ranks[0].completed for r in recordings)
     never_moves = not any(moves(r) for r in recordings if r.scenario.same_start and not r.scenario.tagged)
-    seen = [
-        r for r in recordings if "own_rule" in r.ranks[0].notes and _compared_at_once(r) and r.complete and moves(r)
-    ]
-    is_own = any(map(has_own_rule, seen))
+    seen = [r for r in recordings if NOTED in r.ranks[0].notes and _compared_at_once(r) and r.complete and moves(r)]
+    is_own = any(r.own_rule for r in seen)
     is_sgd = any(r.scenario.optimizer == "sgd" for r in seen) and not is_own
+    told = []
     for recording in recordings:
-        notes = recording.ranks[0].notes
-        if is_own and "own_rule" in notes and (recording.scenario.overflow or not recording.scenario.same_start):
-            notes["own_optimizer"] = notes["own_rule"]
-        elif is_sgd and recording.scenario.tagged:
-            notes[SHOWN_ELSEWHERE] = True
-    for recording in recordings:
-        recording.ranks[0].notes.update({SHOWN_ALONE: shown_alone, NEVER_MOVES: never_moves})
+        hidden = recording.scenario.overflow or not recording.scenario.same_start  # its own weights do not show it
+        own_rule = recording.maybe_own_rule if is_own and hidden else recording.own_rule
+        told.append(
+            derive(
+                recording,
+                own_rule=own_rule,
+                is_sgd_elsewhere=is_sgd and recording.scenario.tagged,
+                compared_alone=compared_alone,
+                never_moves=never_moves,
+            )
+        )
+    return told
 
 
 def _compared_at_once(recording: Recording) -> bool:
@@ -142,7 +147,7 @@ def may_matter(scenario: Scenario) -> bool:
 
 def depends_on_roundings(recording: Recording) -> bool:
     """Return whether weights differ from one rank's under the strategy's own rule, possibly by amplified rounding."""
-    if recording.alone is None or not recording.alone.complete or not has_own_rule(settle(recording)):
+    if recording.alone is None or not recording.alone.complete or not settled(recording).own_rule:
         return False
     return bool(compare_with_alone(recording, range(recording.scenario.num_steps)).failures)
 
@@ -157,4 +162,4 @@ def needs_one_rank(recording: Recording) -> bool:
         return False
     if contract_of(recording).get("lossy"):
         return False
-    return is_summed(recording) or has_own_rule(settle(recording))
+    return is_summed(recording) or bool(settled(recording).own_rule)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from verifier.recording import Recording, Tensor
 from verifier.verdict import Failure
 
+EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
+
 
 def trained_though_frozen(recording: Recording, rank: int, step: int, name: str) -> Failure:
     return Failure(

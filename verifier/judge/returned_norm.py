@@ -12,6 +12,7 @@ from verifier.lines import NORM
 from verifier.recording import Recording
 from verifier.verdict import Failure
 
+EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
 NEAR = 1e-5  # relative; torch sums squares in the dtype of the gradients, and other implementations add 1e-6
 NEAR_IN_HALVES = 16 * UNIT_ROUNDOFF["bfloat16"]  # if some gradients are in half precision
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from verifier.judge.evidence import CONDITION, FEWEST_ELEMENTS, Cause, GradientEvidence, close
 
+EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
 FEWEST_BY_RANK = 2  # elements for each share that is fitted
 FEW_ULPS = 64  # of float64: the rounding of sums
 SINGLE_EPS = float(np.finfo(np.float32).eps)

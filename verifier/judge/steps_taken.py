@@ -15,6 +15,7 @@ from verifier.recording import RankRecording, Recording
 from verifier.spikes import LATER, RANK_0S_LOSSES
 from verifier.verdict import Failure
 
+EXPLAINS = "LS202"  # failures of this check: `causes` reads it here
 STEPS = range(max(RANK_0S_LOSSES) + 1)
 
 

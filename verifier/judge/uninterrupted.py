@@ -12,19 +12,22 @@ from verifier.judge.arithmetic import own_steps
 from verifier.judge.equivalence import blocked_reference
 from verifier.judge.out_of_sight import compare_gradients
 from verifier.judge.updates import compare_weights, not_judged
-from verifier.recording import Recording
+from verifier.recording import Recording, derive
 from verifier.scenario import Scenario
 
-WRONG_WITHOUT = "wrong_without_a_restart"  # the note: the name of the scenario that shows it
 OTHERWISE = {"name", "situation", "seed", "delay_ms", "needs", "judged_by", "resume_after", "built_first", "timeout_s"}
 
 
-def note_controls(recordings: Sequence[Recording]) -> None:
-    """Note in each recording of a resumed run the name of a wrong scenario that is the same without the restart."""
-    for resumed in recordings:
-        if resumed.scenario.resume_after is not None:
-            others = (one for one in recordings if _is_control(one.scenario, resumed.scenario) and _is_wrong(one))
-            resumed.ranks[0].notes[WRONG_WITHOUT] = next((one.scenario.name for one in others), None)
+def held_to_controls(recordings: Sequence[Recording]) -> list[Recording]:
+    """``recordings``, each of a resumed run with the name of a wrong scenario that is the same without the restart."""
+    return [derive(one, wrong_without_restart=_wrong_without(one, recordings)) for one in recordings]
+
+
+def _wrong_without(resumed: Recording, recordings: Sequence[Recording]) -> str | None:
+    if resumed.scenario.resume_after is None:
+        return None
+    others = (one for one in recordings if _is_control(one.scenario, resumed.scenario) and _is_wrong(one))
+    return next((one.scenario.name for one in others), None)
 
 
 def _is_control(one: Scenario, resumed: Scenario) -> bool:

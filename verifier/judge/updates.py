@@ -28,6 +28,8 @@ from verifier.recording import RankRecording, Recording, Tensor
 from verifier.refusal import last_words
 from verifier.verdict import Failure
 
+EXPLAINS = "LS202"  # failures of this check: `causes` reads it here
+
 
 def compare_weights(recording: Recording, steps: range) -> Findings:
     """Compare every rank's weights after each of ``steps`` with the single process's; stop after the first wrong step.
@@ -124,7 +126,7 @@ def compare_final(recording: Recording, step: int) -> Findings:
 def not_judged(recording: Recording) -> str | None:
     """Return why this recording's updates cannot be judged; None if they can."""
     contract, scenario = contract_of(recording), recording.scenario
-    if recording.ranks[0].notes.get("own_optimizer"):
+    if recording.own_rule:
         return _not_known_alone(recording)
     if scenario.unscaled and sums_in_float16(contract):
         return "the strategy declares a sum that is rounded to float16, which does not hold it here"

@@ -19,6 +19,8 @@ from verifier.recording import RankRecording, Recording, Tensor
 from verifier.scenario import SGD_LR, SGD_MOMENTUM, Scenario
 from verifier.scheduling import FACTOR
 
+EXPLAINS = "LS202"  # failures of this check: `causes` reads it here
+
 
 def moved_unused(step: int, name: str) -> tuple[str, str, str, float]:
     """Cause, explanation, hint and confidence for a weight that has no gradient in the single process."""

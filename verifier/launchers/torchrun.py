@@ -79,9 +79,9 @@ def _kill(job: subprocess.Popen[bytes]) -> None:
 
 
 def _ask_for_stacks(scenario: Scenario, folder: Path) -> None:
-    from verifier.recording import Recording
+    from verifier import reading
 
-    for rank in Recording.load(folder).ranks:
+    for rank in reading.read(folder).ranks:
         if (pid := rank.notes.get("pid")) is not None and not rank.completed:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, STACK_SIGNAL)

@@ -136,7 +136,7 @@ def _scenario_result(recording: Recording) -> ScenarioResult:
         num_steps=scenario.num_steps,
         num_micro_batches=scenario.num_micro_batches,
         driver=first.notes.get("driver"),
-        own_rule=first.notes.get("own_optimizer") if recording.alone is not None else None,
+        own_rule=recording.own_rule if recording.alone is not None else None,
         complete=recording.complete,
         refused=recording.refused,
         not_claimed=recording.not_claimed,

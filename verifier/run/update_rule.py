@@ -53,7 +53,7 @@ def tell_at_start(subject: Subject, asked: type[torch.optim.Optimizer]) -> None:
 
 
 def tell_after_step(subject: Subject, asked: Any) -> None:
-    """Note a class of the strategy's own, which may mean a rule of its own; weights decide (``own_rule.settle``).
+    """Note a class of the strategy's own, which may mean a rule of its own; weights decide (``judge/own_rule.py``).
 
     ``brought``: the name of the class. ``own_rule``: the same, noted in two cases. A driver of the strategy's makes the
     optimizer, and the class asked for is nowhere in it, or not alone. Or an engine steps by an optimizer that it
