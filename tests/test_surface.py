@@ -66,3 +66,4 @@ def test_report_document(lockstep):
 def test_from_python(tmp_path):
     assert verifier.verify("bucketed", world_size=2, profile="quick", out=tmp_path / "run").verdict == "pass"
     assert (tmp_path / "run" / "report.json").exists()
+    assert verifier.Recording.load(tmp_path / "run" / "scenarios" / "plain").complete

@@ -19,6 +19,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -178,6 +179,13 @@ class Recording:
     alone: Recording | None = None  # the strategy on one rank, with all ranks' samples
     nudged: Sequence[Recording] = ()  # the same with a little added to its gradients, and with it subtracted
     derived: Derived = Derived()
+
+    @classmethod
+    def load(cls, folder: Path) -> Recording:
+        """``reading.read``, for who has this class alone. Raises FileNotFoundError if ``folder`` holds no scenario."""
+        from verifier.reading import read
+
+        return read(folder)
 
     @property
     def complete(self) -> bool:
