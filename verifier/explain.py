@@ -32,7 +32,7 @@ def explain(name: str) -> str:
 
 
 def _check(code: str) -> str | None:
-    from verifier.pages import read_by, tripped_by
+    from verifier.pages import read_by, split, tripped_by
 
     names = catalogue.check_names()
     code = catalogue.check_code(code)
@@ -41,8 +41,11 @@ def _check(code: str) -> str | None:
     title = f"{code} {names[code]}"
     text = catalogue.CHECKS.docstring(f"{code.lower()}_{names[code]}")
     causes_named = [cause.name for cause in causes.causes().values() if code in cause.named_by]
+    words, situations = split(read_by(code))
     return f"{title}\n\n{text}\n\n" + _facts(
-        ("Causes", causes_named), ("Situations that it reads", read_by(code)), ("Faults that trip it", tripped_by(code))
+        ("Causes", causes_named),
+        ("Situations that it reads", [words + ", ".join(situations)]),
+        ("Faults that trip it", tripped_by(code)),
     )
 
 

@@ -48,6 +48,14 @@ def read_by(code: str) -> list[str]:
     return [name for name in catalogue.SITUATIONS.names() if code in readers(name)]
 
 
+def split(feeding: list[str]) -> tuple[str, list[str]]:
+    """The shorter of two lists: the situations of ``feeding``, or those not in it, after words that say which."""
+    others = [name for name in catalogue.SITUATIONS.names() if name not in feeding]
+    if len(others) < len(feeding):
+        return ("all but " if others else "all"), others
+    return ("" if feeding else "none of the catalogue's"), feeding
+
+
 def tripped_by(code: str) -> list[str]:
     """The faults that must trip the check ``code``."""
     return [fault.name for fault in causes.faults().values() if code in fault.trips]
@@ -80,8 +88,8 @@ def _check(code: str, name: str) -> list[str]:
     lines = [f"## {code} {name}", "", _markdown(summary)]
     for part, said in zip(rest[::2], rest[1::2], strict=True):
         lines += ["", f"**{part}.** {_markdown(said)}"]
-    feeding, planted = read_by(code), tripped_by(code)
-    lines += ["", "**Situations that it reads.** " + (_linked(feeding) or "none of the catalogue's")]
+    (words, names), planted = split(read_by(code)), tripped_by(code)
+    lines += ["", f"**Situations that it reads.** {words}{_linked(names)}"]
     lines += ["", "**Faults that trip it.** " + (", ".join(f"`{f}`" for f in planted) or "none; see `tests/specimens`")]
     return lines
 
