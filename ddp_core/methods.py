@@ -7,21 +7,24 @@ wrapper that forgets the call in a later step gets no help.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from types import CodeType, FunctionType
+from contextlib import AbstractContextManager, suppress
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from torch import nn
 
 _SOUNDS_LIKE_A_LOOPS = re.compile(
-    "sync|reduce|average|grad|backward|finish|finali[sz]e|wait|flush|drain|^(train|training|fit|run)_(step|batch)$"
+    "sync|reduce|average|grad|backward|finish|finali[sz]e|wait|flush|drain|scale|^(train|training|fit|run)_(step|batch)$"
 )
 _NO_PART_OF_A_STEP = re.compile("^(_|get_|set_|has_|is_|register_|no_sync|zero_grad|clip_|join)|hook|broadcast")
 
 
+WRITE_A_DRIVER = "write a ddp_core.Driver that says what the loop does (docs/driving.md)"
 ONE_OF_MANY = ("grad", "gradient", "g", "param", "parameter", "p", "tensor", "bucket")
 
 
@@ -141,34 +144,65 @@ def _names_in(code: CodeType) -> Iterator[str]:
 
 
 class CalledByLoop:
-    """A method of ``owner`` to call once a step, unless its owner has called it by itself in the first step."""
+    """A method of ``owner`` to call once a step, unless its owner has called it by itself in the first step.
+
+    Calls are noted by an attribute of ``owner`` in the method's place. Calls that do not look there (``owner`` has
+    ``__slots__``, or a callback holds the bound method already) are noted by a profile function, in the first backward.
+    """
 
     def __init__(self, owner: Any, name: str) -> None:
         self._owner, self._name = owner, name
         self._method: Callable[..., Any] = getattr(owner, name)
         self._decided = self._owners_own = False
-        self._watch()
+        self._unseen = not self._watch() or _is_bound_elsewhere(self._method)
 
     def __call__(self, *given: Any) -> None:
         """Call it as the loop, if its owner does not."""
         if not self._decided:
             self._decided = True
+            if sys.getprofile() == self._profile:
+                sys.setprofile(None)
             with suppress(AttributeError, KeyError):
                 delattr(self._owner, self._name)
         if not self._owners_own:
-            self._method(*given)
+            _require_done(self._method(*given), f"{type(self._owner).__name__}.{self._name}()")
 
     def forget(self) -> None:
         """Ignore what its owner has called so far, to drain old work; called when a backward begins."""
         if not self._decided:
             self._owners_own = False
+            if self._unseen and sys.getprofile() is None:
+                sys.setprofile(self._profile)
 
-    def _watch(self) -> None:
+    def _watch(self) -> bool:
+        """Put a method that notes calls in the place of the owner's; return whether that was possible."""
         if self._name in getattr(self._owner, "__dict__", {}):  # theirs, and not a method: left as it is
-            return
-        with suppress(AttributeError, TypeError):
+            return True
+        try:
             object.__setattr__(self._owner, self._name, self._called)
+        except (AttributeError, TypeError):
+            return False
+        return True
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
         self._owners_own = True
         return self._method(*args, **kwargs)
+
+    def _profile(self, frame: FrameType, event: str, arg: object) -> None:
+        if event == "call" and frame.f_code is getattr(self._method, "__code__", None):
+            self._owners_own |= any(frame.f_locals.get(name) is self._owner for name in frame.f_code.co_varnames[:1])
+
+
+def _is_bound_elsewhere(method: Any) -> bool:
+    """Return whether somebody else holds ``method``, bound to its owner, already: a callback, for example."""
+    referrers = gc.get_referrers(method.__self__) if isinstance(method, MethodType) else []
+    return any(isinstance(one, MethodType) and one == method and one is not method for one in referrers)
+
+
+def _require_done(result: Any, called: str) -> None:
+    """Raise NotDrivable if calling a method has done nothing yet: it has to be awaited, or entered by ``with``."""
+    if inspect.iscoroutine(result):
+        result.close()
+        raise NotDrivable(f"{called} returns a coroutine, which a loop would await: {WRITE_A_DRIVER}")
+    if isinstance(result, AbstractContextManager):
+        raise NotDrivable(f"{called} returns a context manager, which a loop would enter: {WRITE_A_DRIVER}")

@@ -1,15 +1,18 @@
 """Which style drives what ``wrap(model)`` returned: found by looking at it, or at what it left on the model.
 
-Special here: three cases are handled first. A wrapped model may come in a tuple with the optimizer that steps it; an
-object may stand beside a model that runs bare; and a function may return nothing, but have put hooks on the model.
+Special here: three cases are handled first. A wrapped model may come with the optimizer that steps it, in a tuple or
+by name; an object may stand beside a model that runs bare; and a function may return nothing, but have put hooks on the
+model.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,6 +21,8 @@ from torch import nn
 from ddp_core import drivers
 from ddp_core.driver import Driver, runs
 from ddp_core.methods import NotDrivable, that_a_loop_may_call
+
+_MODELS, _OPTIMIZERS = ("model", "module", "net", "network"), ("optimizer", "optim", "opt")
 
 
 def styles() -> dict[str, type[Driver]]:
@@ -46,7 +51,7 @@ def drive(
     """
     if isinstance(wrapped, Driver):
         return wrapped
-    wrapped, optimizer = _taken_apart(wrapped)
+    wrapped, optimizer = _taken_apart(_by_name(wrapped))
     if style is None and companions:
         style = "course"
     kind = styles()[style] if style else recognise(wrapped, left_marks=left_marks)
@@ -109,6 +114,22 @@ def _marks(model: nn.Module) -> Iterator[Any]:
         yield type(module), "forward" in held, [len(hooks) for name, hooks in held.items() if name.endswith("_hooks")]
     for parameter in model.parameters():
         yield type(parameter), len(parameter._backward_hooks or ()), len(parameter._post_accumulate_grad_hooks or ())
+
+
+def _by_name(wrapped: Any) -> Any:
+    """Return ``(model, optimizer)`` of a mapping, a dataclass or a namespace that has them by name and that no style
+    fits; anything else as it is.
+    """
+    if isinstance(wrapped, Mapping):
+        held = dict(wrapped)
+    elif dataclasses.is_dataclass(wrapped) and not isinstance(wrapped, type):
+        held = {field.name: getattr(wrapped, field.name) for field in dataclasses.fields(wrapped)}
+    else:
+        held = dict(vars(wrapped)) if isinstance(wrapped, SimpleNamespace) else {}
+    model = next((held[name] for name in _MODELS if held.get(name) is not None), None)
+    if model is None or any(driver.fits(wrapped) for driver in styles().values()):
+        return wrapped
+    return model, next((held[name] for name in _OPTIMIZERS if held.get(name) is not None), None)
 
 
 def _taken_apart(wrapped: Any) -> tuple[Any, Any]:

@@ -2,7 +2,8 @@
 
 The wrapper reduces gradients there, and steps the optimizer that it is given. Before that, gradients can only be
 clipped by a ``clip_grad_norm_()`` of its own. If it has a ``sync_gradients()``, or a method of a like name, that
-``step()`` does not call, the loop calls it before; gradients can then be clipped between the two.
+``step()`` does not call, the loop calls it before; gradients can then be clipped between the two. A loss scaler has
+``scale(loss)`` and ``update()`` as well, as torch's has: they are called before the backward and after the step.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class StepWithDriver(Driver):
     def backward(self, loss: torch.Tensor) -> None:
         if self._synchronize is not None:
             self._synchronize.forget()
-        backward_through(self.wrapped, loss)
+        backward_through(self.wrapped, self.wrapped.scale(loss) if self._scales else loss)
 
     def before_step(self) -> None:
         if self._synchronize is not None:
@@ -46,11 +47,18 @@ class StepWithDriver(Driver):
     @property
     def can_clip(self) -> bool:
         """If gradients are final before ``step(optimizer)``, and no ``backward(loss)`` of its own scales them."""
-        final = self._synchronize is not None and not callable(getattr(self.wrapped, "backward", None))
+        scaled = self._scales or callable(getattr(self.wrapped, "backward", None))
+        final = self._synchronize is not None and not scaled
         return final or self.own_clip is not None
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         self.wrapped.step(optimizer)
+        if self._scales and takes(getattr(self.wrapped, "update", None), 0):
+            self.wrapped.update()
+
+    @property
+    def _scales(self) -> bool:
+        return takes(getattr(self.wrapped, "scale", None), 1)
 
 
 DRIVER = StepWithDriver

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
 from ddp_core.driver import Driver
 from ddp_core.drivers.engine import EngineDriver
-from ddp_core.methods import CalledByLoop, first_of, that_a_loop_may_call
-from ddp_core.recognition import recognise
+from ddp_core.methods import CalledByLoop, NotDrivable, first_of, that_a_loop_may_call
+from ddp_core.recognition import drive, recognise
 
 
 class Owner:
@@ -49,6 +55,88 @@ def test_a_first_step_decides():
     call()
     call()
     assert owner.calls == 1
+
+
+class Slim:
+    __slots__ = ("calls",)
+
+    def __init__(self):
+        self.calls = 0
+
+    def sync_gradients(self):
+        self.calls += 1
+
+
+class BoundEarly(Owner):
+    def __init__(self):
+        self.at_the_end = partial(lambda callback: callback(), self.sync_gradients)
+
+
+@pytest.mark.parametrize("owner", [Slim(), BoundEarly()])
+def test_calls_that_do_not_look_at_an_attribute_are_seen(owner):
+    by_itself = getattr(owner, "at_the_end", owner.sync_gradients)
+    call, other = CalledByLoop(owner, "sync_gradients"), CalledByLoop(type(owner)(), "sync_gradients")
+    call.forget()
+    by_itself()
+    call()
+    other.forget()
+    by_itself()
+    other()
+    assert owner.calls == 2, "each call of its own, and none of the loop's"
+    assert other._owner.calls == 1, "another object's calls are not its own"
+    assert sys.getprofile() is None
+
+
+class Later:
+    async def sync_gradients(self): ...
+
+    @contextmanager
+    def average_gradients(self):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("sync_gradients", "a coroutine"), ("average_gradients", "a context manager")]
+)
+def test_a_call_that_does_nothing_by_itself_is_asked_about(name, told):
+    with pytest.raises(NotDrivable, match=f"Later.{name}.. returns {told}"):
+        CalledByLoop(Later(), name)()
+
+
+@dataclass
+class Prepared:
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    scheduler: None = None
+
+
+@pytest.mark.parametrize("made", [Prepared, lambda **held: held, SimpleNamespace])
+def test_what_is_returned_by_name_is_taken_apart(made):
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    driver = drive(made(model=model, optimizer=optimizer), nn.Linear(1, 1))
+    assert (driver.style, driver.wrapped, driver.optimizer_of_wrap) == ("native", model, optimizer)
+
+
+def test_a_loss_scaler_beside_the_model_scales_and_is_updated():
+    class Scaler:
+        called = ""
+
+        def scale(self, loss):
+            return loss * 4
+
+        def step(self, optimizer):
+            self.called += "step "
+
+        def update(self):
+            self.called += "update"
+
+    model, scaler = nn.Linear(1, 1, bias=False), Scaler()
+    driver = drive(scaler, model)
+    assert (driver.style, driver.can_clip) == ("step_with", False)
+    driver.backward(model(torch.ones(1, 1)).sum())
+    driver.step(torch.optim.SGD(model.parameters(), 0.1))
+    assert (model.weight.grad.item(), scaler.called) == (4.0, "step update")
 
 
 def test_what_is_drained_before_a_backward_is_still_the_loops_to_call():
