@@ -11,6 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 import torch
@@ -22,6 +23,7 @@ from ddp_core.methods import backward_through, takes
 SYNC_FLAGS = ("require_backward_grad_sync", "require_gradient_sync")
 SYNC_SWITCH = "set_requires_gradient_sync"  # of torch's fully_shard and replicate: it stays as it was set
 ZERO_BUFFERS = ("zero_grad_buffer", "zero_grad_buffers")  # Megatron's name, and a variant of it
+WRAP_OPTIMIZER = "wrap_optimizer"  # a method of what was wrapped, or a function beside ``wrap``
 CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_by_norm")  # torch's name; fairscale's OSS; ColossalAI
 
 
@@ -45,6 +47,7 @@ class Driver:
 
     # Set by the caller of ``wrap``; a subclass may do without our ``__init__``, and has names of its own.
     stands_beside_model: bool = False  # ``wrapped`` is not called on inputs: the bare model is
+    companions: Mapping[str, Callable[..., Any]] = MappingProxyType({})  # functions beside ``wrap``, by name
     optimizer_of_wrap: Any = None  # the one that ``wrap`` returned, or was given
     optimizer_went_in: bool = False  # True: the optimizer that the loop asks for has reached the strategy
     optimizer_made: Any = None  # what ``make_optimizer`` returned; set by its caller
@@ -53,7 +56,6 @@ class Driver:
         if model is None:  # made by itself: it does the wrapping, too
             model, wrapped = wrapped, self.prepare(wrapped)
         self.wrapped, self.model = wrapped, model
-        self.companions: Mapping[str, Callable[..., Any]] = {}
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
@@ -119,9 +121,10 @@ class Driver:
         """Return the optimizer that steps ``parameters``: of class ``cls``, unless the strategy brings its own kind.
 
         ``parameters`` may also be groups, as ``torch.optim`` takes them. In every style, a strategy that has
-        ``wrap_optimizer(cls, parameters, **options)`` builds it; ``wrap_optimizer(optimizer)`` is given one.
+        ``wrap_optimizer(cls, parameters, **options)`` builds it; ``wrap_optimizer(optimizer)`` is given one. It is a
+        method of what was wrapped, or a function beside ``wrap``.
         """
-        build = getattr(self.wrapped, "wrap_optimizer", None)
+        build = getattr(self.wrapped, WRAP_OPTIMIZER, None) or self.companions.get(WRAP_OPTIMIZER)
         if not callable(build):
             return cls(parameters, **options) if self.optimizer_of_wrap is None else self.optimizer_of_wrap
         if takes(build, 1) and not takes(build, 2):

@@ -19,7 +19,9 @@ import torch
 from torch import nn
 
 from ddp_core import drivers
-from ddp_core.driver import Driver, runs
+from ddp_core.driver import WRAP_OPTIMIZER, Driver, runs
+from ddp_core.drivers.course import AFTER, CourseDriver
+from ddp_core.drivers.optimizer_wrapper import OptimizerWrapperDriver
 from ddp_core.methods import NotDrivable, that_a_loop_may_call
 
 _MODELS, _OPTIMIZERS = ("model", "module", "net", "network"), ("optimizer", "optim", "opt")
@@ -52,13 +54,20 @@ def drive(
     if isinstance(wrapped, Driver):
         return wrapped
     wrapped, optimizer = _taken_apart(_by_name(wrapped))
-    if style is None and companions:
-        style = "course"
-    kind = styles()[style] if style else recognise(wrapped, left_marks=left_marks)
+    kind = styles()[style] if style else _with_companions(companions or {}, wrapped, left_marks)
     driver = kind(model if wrapped is None else wrapped, model)
     driver.companions = companions or {}
     driver.stands_beside_model, driver.optimizer_of_wrap = not runs(wrapped), optimizer
     return driver
+
+
+def _with_companions(companions: Mapping[str, Any], wrapped: Any, left_marks: bool) -> type[Driver]:
+    """Return the style that fits ``wrapped`` and the functions beside ``wrap``."""
+    if AFTER in companions:
+        return CourseDriver
+    kind = recognise(wrapped, left_marks=left_marks)
+    builds = WRAP_OPTIMIZER in companions
+    return OptimizerWrapperDriver if builds and kind.specificity < OptimizerWrapperDriver.specificity else kind
 
 
 def recognise(wrapped: Any, *, left_marks: bool = False) -> type[Driver]:

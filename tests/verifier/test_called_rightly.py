@@ -146,3 +146,24 @@ def test_it_is_driven_and_compared(lockstep, tmp_path, only, body, name, style):
     assert {scenario.driver for scenario in report.scenarios} == {style}
     (compared,) = [check.comparisons for check in report.checks if check.code == "LS201"]
     assert compared > 0
+
+
+BESIDE_WRAP = """
+from torch.nn.parallel import DistributedDataParallel
+class Sharded(torch.distributed.optim.ZeroRedundancyOptimizer):
+    def step(self, closure=None):
+        return super().step(closure) if RIGHT else None
+def wrap(model):
+    return DistributedDataParallel(model, find_unused_parameters=True)
+def wrap_optimizer(cls, parameters, **options):
+    return Sharded(parameters, cls, **options)
+"""
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_an_optimizer_that_is_made_beside_wrap_is_the_one_that_steps(lockstep, tmp_path, only, right):
+    only("plain")
+    path = tmp_path / "mine.py"
+    path.write_text(f"import torch.distributed.optim\n{HEAD}\nRIGHT = {right}\n{BESIDE_WRAP}")
+    report = lockstep.verify(str(path), world_size=2)
+    assert (report.verdict, report.scenarios[0].driver) == ("pass" if right else "fail", "optimizer_wrapper")

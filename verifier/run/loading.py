@@ -23,11 +23,11 @@ from typing import Any
 import torch
 
 from ddp_core.arguments import takes_group
-from ddp_core.driver import Driver
+from ddp_core.driver import WRAP_OPTIMIZER, Driver
 from ddp_core.drivers.distributed_optimizer import DistributedOptimizerDriver
 from ddp_core.drivers.function import FunctionDriver
 from ddp_core.drivers.sharded_optimizer import ShardedOptimizerDriver
-from ddp_core.methods import NotDrivable
+from ddp_core.methods import NotDrivable, takes
 from ddp_core.recognition import styles
 from ddp_core.strategy import Contract
 from verifier.errors import OurFault
@@ -226,7 +226,12 @@ def small_bucket_cap_mb(model: torch.nn.Module) -> float:
 
 
 def _companions(module: ModuleType, attribute: str) -> dict[str, Callable[..., Any]]:
-    """Return the functions that belong to ``get_ddp_something``: ``ddp_something_on_after_backward`` and its like."""
+    """Return the functions that belong to ``wrap``, or to ``get_ddp_something``: ``wrap_optimizer``, or
+    ``ddp_something_on_after_backward`` and its like.
+    """
+    build = getattr(module, WRAP_OPTIMIZER, None)
+    if attribute == "wrap" and (takes(build, 2, lr=0.1) or (takes(build, 1) and not takes(build, 2))):
+        return {WRAP_OPTIMIZER: build}
     if not attribute.startswith("get_ddp"):
         return {}
     stem, found = attribute.removeprefix("get_"), {}
