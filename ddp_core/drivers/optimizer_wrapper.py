@@ -1,8 +1,8 @@
 """Optimizer wrapper: the strategy is (also) an optimizer, built by ``wrap_optimizer(cls, parameters, **options)``.
 
 The style of sharded optimizers (ZeRO stage 1): gradients as with a native wrapper, state spread over the ranks.
-``wrap_optimizer`` is a method of what was wrapped, or a function beside ``wrap``. A strategy with other methods for a loop
-is driven in their style; ``make_optimizer`` calls ``wrap_optimizer`` in any.
+``wrap_optimizer`` is a method of what was wrapped, or a function beside ``wrap``. A strategy with other methods for a
+loop is driven in their style; ``make_optimizer`` calls ``wrap_optimizer`` in any.
 """
 
 from __future__ import annotations
