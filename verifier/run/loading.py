@@ -229,7 +229,7 @@ def _companions(module: ModuleType, attribute: str) -> dict[str, Callable[..., A
     """Return the functions that belong to ``wrap``, or to ``get_ddp_something``: ``wrap_optimizer``, or
     ``ddp_something_on_after_backward`` and its like.
     """
-    build = getattr(module, WRAP_OPTIMIZER, None)
+    build: Any = getattr(module, WRAP_OPTIMIZER, None)
     if attribute == "wrap" and (takes(build, 2, lr=0.1) or (takes(build, 1) and not takes(build, 2))):
         return {WRAP_OPTIMIZER: build}
     if not attribute.startswith("get_ddp"):
