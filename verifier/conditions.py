@@ -68,7 +68,7 @@ class OfTheOptimizer(Conditions):
     weight_decay: float = Field(0.0, ge=0)
     betas: tuple[float, float] | None = Field(None, description="of AdamW; None: torch's own")
     eps: float | None = Field(None, gt=0, description="of AdamW; None: torch's own")
-    groups: bool = Field(False, description="the optimizer gets two groups of parameters, with options of their own")
+    groups: bool = Field(False, description="the optimizer gets groups of parameters with options of their own")
     alike: bool = Field(False, description="and their options are the same, until the second's learning rate changes")
     joins: bool = Field(False, description="half of the parameters join the optimizer by add_param_group()")
     frozen_too: bool = Field(False, description="the optimizer gets all parameters, those that are frozen as well")

@@ -19,7 +19,14 @@ OF_SETS = (ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)
 
 def may_be_drawn(ref: StrategyRef) -> bool:
     """Return whether the text of ``ref`` has a set, hash or address that could make an order; False without a text."""
-    return any(_draws(node) for text in texts(ref) for node in _walk(text))
+    return any(_shows_one(text) for text in texts(ref))
+
+
+def _shows_one(text: bytes) -> bool:
+    nodes = [*_walk(text)]
+    kept = [node.targets for node in nodes if isinstance(node, ast.Assign) and _is_keys(node.value)]
+    views = {target.id for targets in kept for target in targets if isinstance(target, ast.Name)}
+    return any(_draws(node, views) for node in nodes)
 
 
 def _walk(text: bytes) -> Iterator[ast.AST]:
@@ -30,13 +37,16 @@ def _walk(text: bytes) -> Iterator[ast.AST]:
     yield from ast.walk(tree)
 
 
-def _draws(node: ast.AST) -> bool:
+def _draws(node: ast.AST, views: set[str]) -> bool:
+    """Return whether ``node`` may make an order. ``views``: names that dictionaries' keys or items are kept under."""
     if isinstance(node, ast.Set):  # of constants it is a lookup table, such as a contract's ``disclaims``
         return not all(isinstance(element, ast.Constant) for element in node.elts)
     if isinstance(node, ast.SetComp):
         return True
     if isinstance(node, ast.BinOp) and isinstance(node.op, OF_SETS):
-        return _is_keys(node.left) or _is_keys(node.right)
+        return any(
+            _is_keys(part) or (isinstance(part, ast.Name) and part.id in views) for part in (node.left, node.right)
+        )
     if isinstance(node, ast.Call):  # sorted(parameters, key=id) passes id on; id(parameter) is only a name
         handed = [*node.args, *(keyword.value for keyword in node.keywords)]
         names = {value.id for value in (node.func, *handed) if isinstance(value, ast.Name)}

@@ -26,7 +26,9 @@ from verifier.files import read_model
 from verifier.request import StrategyRef
 
 SGD_LR, SGD_MOMENTUM = 0.125, 0.5  # powers of two: exact arithmetic stays exact
-DECAY, SLOWER = 0.5, 1 / 4  # of groups: one decays, the other is slower; powers of two, too
+DECAY, SLOWER = 0.5, 1 / 4  # of groups: of all decay but one, and of the slower ones; powers of two, too
+LAST_LAYERS = ("outlet.", "head.")  # a group of their own: they decay, and are slower
+NUM_GROUPS = 3  # with biases and the rest, where the model has such a layer
 ADAMW_LR = 1e-3
 ADAMW_BETAS, ADAMW_EPS, ADAMW_DECAY = (0.9, 0.999), 1e-8, 0.01  # torch's own, unless the scenario has others
 FAR_ABOVE = 1e6
@@ -75,7 +77,9 @@ class Scenario(OfClaims, OfObserving, OfRanks, OfLargeNumbers, OfInterruptions, 
         """The learning rate and decay asked for parameter ``name``, by its group if there are groups (``grouping``)."""
         if not self.groups:
             return self.lr, self.weight_decay
-        return (self.lr * SLOWER, 0.0) if name.endswith("bias") else (self.lr, DECAY)
+        if name.endswith("bias"):
+            return self.lr * SLOWER, 0.0
+        return (self.lr * SLOWER, DECAY) if name.startswith(LAST_LAYERS) else (self.lr, DECAY)
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verifier.scenario import Scenario
+from verifier.scenario import NUM_GROUPS, Scenario
 
 FACTOR = 1 / 16  # a power of two keeps exact arithmetic exact; its inverse is no usual world size
 
@@ -34,13 +34,13 @@ def reschedule(optimizer: Any, scenario: Scenario, step: int) -> str | None:
 
 
 def reschedule_others(optimizer: Any, scenario: Scenario, step: int) -> bool:
-    """After the scenario's step, multiply by ``FACTOR`` the first beta of both groups, the first group's decay and the
+    """After the scenario's step, multiply by ``FACTOR`` the first beta of all groups, the first group's decay and the
     second's rate. Return False if a group does not show these, and nothing was changed.
     """
     if step != scenario.new_options_after:
         return True
     groups = getattr(optimizer, "param_groups", None)
-    if not isinstance(groups, list) or len(groups) != 2 or not all(_has_all(group) for group in groups):
+    if not isinstance(groups, list) or len(groups) != NUM_GROUPS or not all(_has_all(group) for group in groups):
         return False
     for group in groups:
         first, *others = group["betas"]

@@ -128,9 +128,7 @@ def _temper(recording: Recording, step: int, failures: list[Failure]) -> None:
                 failure.confidence = min(failure.confidence, 0.6)
     if contract_of(recording).get("average") == "sum":
         for failure in failures:
-            if failure.cause == "averaged_twice":
-                failure.explanation += "; the strategy declares average='sum', and this is the mean"
-                failure.hint = "hand out the sum, or declare Contract(average='mean')"
+            _as_a_sum(failure)
     gradients = recording.reference.named("gradient", step)
     used = {name for name, tensor in gradients.items() if tensor.values is not None and tensor.values.any()}
     if used <= {failure.parameter for failure in failures}:
@@ -151,6 +149,16 @@ def _temper(recording: Recording, step: int, failures: list[Failure]) -> None:
                 continue
             failure.explanation += "; other parameters are averaged, so this one may have been reduced more than once"
             failure.hint = ONCE
+
+
+def _as_a_sum(failure: Failure) -> None:
+    """Say in place what is wrong with a sum that was declared."""
+    if failure.cause == "averaged_twice":
+        failure.explanation += "; the strategy declares average='sum', and this is the mean"
+        failure.hint = "hand out the sum, or declare Contract(average='mean')"
+    if failure.cause == "missing_average":
+        failure.explanation = f"{failure.explanation.partition(':')[0]}: what is summed already is summed again"
+        failure.hint = ONCE
 
 
 def _ranks_with_gradient(recording: Recording, step: int, name: str) -> int | None:

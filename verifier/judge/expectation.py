@@ -84,7 +84,7 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
             largest *= 2 * _clipped_by(recording, step, name, values)
         bound = bound + bound_lossy(largest, world_size, lossy)
         if step > 0:  # rounding has moved the weights since the start; a mistake changes them more
-            bound = bound + LOSSY_DRIFT * largest_element(values)
+            bound = bound + LOSSY_DRIFT * max(largest_element(values), _largest_before(recording, step, name) * scale)
     return Expected(values, bound)
 
 
@@ -168,6 +168,15 @@ def _clipped_by(recording: Recording, step: int, name: str, clipped: np.ndarray)
     local = list(local_gradients(recording, step, name).values())
     before = float(np.linalg.norm(np.mean(local, axis=0))) if local else 0.0
     return min(float(np.linalg.norm(clipped)) / before, 1.0) if before else 1.0
+
+
+def _largest_before(recording: Recording, step: int, name: str) -> float:
+    """The largest element that ``name``'s gradient had in an earlier step. With error feedback, what was lost of it
+    then is sent later, also where the gradient has become 0.
+    """
+    assert recording.reference is not None
+    held = (recording.reference.tensor("gradient", earlier, name) for earlier in range(step))
+    return max((largest_element(t.values) for t in held if t is not None and t.values is not None), default=0.0)
 
 
 def _magnitude(recording: Recording, step: int, name: str) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 from verifier.check import Findings
 from verifier.judge import equivalence, expectation
 from verifier.judge.arithmetic import contract_of, is_exact, is_narrow, is_single, is_wide
-from verifier.judge.comparison import compare
+from verifier.judge.comparison import UNIT_ROUNDOFF, compare, largest_element
 from verifier.judge.inquiry import local_gradients
 from verifier.judge.updates import compare_weights, not_judged
 from verifier.lines import MASTERS
@@ -142,8 +142,9 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
             return None  # if hidden, the optimizer is another one or forgets a parameter, which LS202 reports
     if is_narrow(recording) and compare_weights(recording, range(1)).failures:
         return None  # equal on all ranks, and wrong
-    may_rest = hidden or bool(recording.maybe_own_rule)  # a small step may be lost to rounding
-    alike = all(_same_weights(recording, name, may_rest=bool(may_rest)) for name in wrong if name is not None)
+    may_rest = bool(hidden or recording.maybe_own_rule)  # a small step may be lost to rounding
+    names = [name for name in wrong if name is not None]
+    alike = all(_same_weights(recording, n, may_rest=may_rest or _is_negligible(recording, n)) for n in names)
     return OUT_OF_SIGHT if alike and (own or somewhere_right or summed or masters) else None
 
 
@@ -229,6 +230,14 @@ def _zeros_of_its_own(recording: Recording, rank: int, step: int, name: str) -> 
     """Return whether ``rank`` holds zeros and computed zeros; no pattern takes zeros as evidence."""
     mine, held = local_gradients(recording, step, name).get(rank), recording.ranks[rank].tensor("gradient", step, name)
     return mine is not None and held is not None and held.values is not None and not (mine.any() or held.values.any())
+
+
+def _is_negligible(recording: Recording, name: str) -> bool:
+    """Return whether the gradient of ``name`` is rounding alone, as that of a bias in front of a norm."""
+    gradients = recording.reference.named("gradient", 0) if recording.reference is not None else {}
+    largest = {n: largest_element(t.values) for n, t in gradients.items() if t.values is not None}
+    unit = UNIT_ROUNDOFF.get(gradients[name].dtype, 0.0) if name in gradients else 0.0
+    return name in largest and largest[name] <= expectation.ROUNDINGS * unit * max(largest.values())
 
 
 def _same_weights(recording: Recording, name: str, *, may_rest: bool) -> bool:

@@ -15,6 +15,7 @@ FEWEST_BY_RANK = 2  # elements for each share that is fitted
 FEW_ULPS = 64  # of float64: the rounding of sums
 SINGLE_EPS = float(np.finfo(np.float32).eps)
 NEAR = 1e-3  # of a factor; clipping adds 1e-6 to the norm
+FITTED = 0.1  # of what a factor explains may be left over
 
 
 def rescaled(e: GradientEvidence) -> Cause | None:
@@ -49,6 +50,9 @@ def _a_rounded_factor(e: GradientEvidence, factor: float) -> Cause | None:
     """The cause if all elements are off by one factor, as near to 1 as float32's rounding of a number."""
     if e.observed.dtype != np.float64 or not FEW_ULPS * np.finfo(np.float64).eps < abs(factor - 1) <= SINGLE_EPS:
         return None
+    explained = FITTED * abs(factor - 1) * np.abs(e.expected).max(initial=0.0)
+    if np.abs(e.observed - e.expected * factor).max(initial=0.0) > explained:
+        return None  # so near to 1, a factor fits whatever is nearly right
     return Cause(
         "rounded_factor",
         0.8,

@@ -1,8 +1,9 @@
 """What an optimizer is made from: parameters, or groups of them with their own options.
 
-Special here: the groups are those of most scripts, weights with decay and the rest without. The second group also has
-its own learning rate and, under SGD, its own momentum (many an AdamW has the same betas for all). A strategy that
-shards or flattens parameters may lose track of the groups. A decay of 0 is passed explicitly: AdamW's default in torch
+Special here: the groups are those of most scripts, weights with decay and biases without, which also have their own
+learning rate and, under SGD, their own momentum (many an AdamW has the same betas for all). The last layer is a third
+group: code that takes two groups for all there are gives it the options of one of them. A strategy that shards or
+flattens parameters may lose track of the groups. A decay of 0 is passed explicitly: AdamW's default in torch
 differs from that elsewhere.
 """
 
@@ -19,7 +20,7 @@ from ddp_core.driver import Driver
 from ddp_core.methods import takes
 from verifier.journal import Journal
 from verifier.run.update_rule import makes_its_own
-from verifier.scenario import DECAY, SGD_MOMENTUM, SLOWER, Scenario
+from verifier.scenario import DECAY, LAST_LAYERS, SGD_MOMENTUM, SLOWER, Scenario
 
 OWN = "the optimizer is one of the strategy's own making, without groups: it was not asked for any"
 Named = tuple[str, nn.Parameter]
@@ -27,8 +28,8 @@ BEYOND = frozenset({"betas", "eps"})  # options that a strategy's own optimizer 
 
 
 def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> list[Any]:
-    """Return the parameters or, where the scenario says so, two groups: biases learn more slowly and do not decay. With
-    ``alike``, the groups have equal options and hold one half of the model each.
+    """Return the parameters or, where the scenario says so, three groups: biases learn more slowly and do not decay,
+    and the last layer learns more slowly. With ``alike``, two groups with equal options hold one half each.
     """
     if not scenario.groups:
         return [parameter for _, parameter in named]
@@ -36,11 +37,13 @@ def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> li
         halves = named[: len(named) // 2], named[len(named) // 2 :]
         return [{"params": [parameter for _, parameter in half], "lr": scenario.lr} for half in halves]
     shorter = {"momentum": SGD_MOMENTUM / 4} if scenario.optimizer == "sgd" else {}
-    rest = [parameter for name, parameter in named if name.endswith("bias")]
-    decaying = [parameter for name, parameter in named if not name.endswith("bias")]
+    biases = [parameter for name, parameter in named if name.endswith("bias")]
+    last = [parameter for name, parameter in named if name.startswith(LAST_LAYERS) and not name.endswith("bias")]
+    apart_from = {id(parameter) for parameter in (*biases, *last)}
     return [
-        {"params": decaying, "weight_decay": DECAY},
-        {"params": rest, "lr": scenario.lr * SLOWER, "weight_decay": 0.0, **shorter},
+        {"params": [parameter for _, parameter in named if id(parameter) not in apart_from], "weight_decay": DECAY},
+        {"params": biases, "lr": scenario.lr * SLOWER, "weight_decay": 0.0, **shorter},
+        *([{"params": last, "lr": scenario.lr * SLOWER, "weight_decay": DECAY}] if last else []),
     ]
 
 

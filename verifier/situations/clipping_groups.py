@@ -1,4 +1,4 @@
-"""Clipping with groups: AdamW, two micro-batches, two groups of parameters, and one norm of all the step's gradients.
+"""Clipping with groups: AdamW, two micro-batches, three groups of parameters, and one norm of all the step's gradients.
 
 The norm of the first group, or a norm for each group, is another norm. AdamW's steps hardly show whether its gradients
 were clipped, so a clipping that is left out for some kinds of optimizers is seen in the gradients.

@@ -1,4 +1,4 @@
-"""Groups: the optimizer is asked for with two groups of parameters, which decay and learn at rates of their own.
+"""Groups: the optimizer is asked for with three groups of parameters, which decay and learn at rates of their own.
 
 Not tried where an engine, or a ``Driver``, makes an optimizer by itself that has no groups.
 """

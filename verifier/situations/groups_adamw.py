@@ -1,4 +1,4 @@
-"""Groups under AdamW: two groups of parameters that decay and learn at rates of their own, and a rate that falls.
+"""Groups under AdamW: three groups of parameters that decay and learn at rates of their own, and a rate that falls.
 
 A strategy's own optimizer that keeps one rate for all, as flat and sharded ones do, loses what the groups say. After
 the second step the betas change, and so do one group's decay and the other's rate. A strategy that takes over the

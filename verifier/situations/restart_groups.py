@@ -1,4 +1,4 @@
-"""Restart with groups: as ``restart``, with two groups of parameters whose options must come back as they were.
+"""Restart with groups: as ``restart``, with three groups of parameters whose options must come back as they were.
 
 It was saved once before. The optimizer's order is not the model's, and it also holds frozen parameters, which have no
 state. A strategy that puts states in a row by one order, and takes them out by another, gives parameters the states of

@@ -11,7 +11,8 @@ in float16 and bfloat16, where factors are rounded and nothing is exact, and a r
 In another the branches' weights are in column-major order.
 
 With several micro-batches, the last one uses what the others do not, and the reverse, so a strategy that decides what
-to synchronise by the backward that synchronises misses some.
+to synchronise by the backward that synchronises misses some. Where each may synchronise, ranks exchange branches
+between two micro-batches.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ class Routed(Workload):
         targets = torch.randint(-2, 3, (rows, 3), generator=generator).to(self.dtype)
         if self.scenario.num_micro_batches == 1:
             return inputs, (rank + step) % (3 if step >= self._first_use else 2), targets
+        if not self.scenario.use_no_sync:  # each backward may synchronise: what a rank used first, another uses next
+            return inputs, (rank + step + micro) % 2, targets
         last = micro == self.scenario.num_micro_batches - 1
         return inputs, torch.where(last == (step % 2 == 0), 2, (rank + step) % 2), targets
 
