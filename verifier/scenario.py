@@ -27,7 +27,7 @@ from verifier.request import StrategyRef
 
 SGD_LR, SGD_MOMENTUM = 0.125, 0.5  # powers of two: exact arithmetic stays exact
 DECAY, SLOWER = 0.5, 1 / 4  # of groups: of all decay but one, and of the slower ones; powers of two, too
-LAST_LAYERS = ("outlet.", "head.")  # a group of their own: they decay, and are slower
+LAST_LAYERS = ("outlet.", "norm.")  # a group of their own: they decay, and are slower
 NUM_GROUPS = 3  # with biases and the rest, where the model has such a layer
 ADAMW_LR = 1e-3
 ADAMW_BETAS, ADAMW_EPS, ADAMW_DECAY = (0.9, 0.999), 1e-8, 0.01  # torch's own, unless the scenario has others

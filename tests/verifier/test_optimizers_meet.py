@@ -8,8 +8,15 @@ has both conditions.
 from __future__ import annotations
 
 import pytest
+import torch
 
 from tests.verifier.test_conditions_meet_again import HEAD
+from verifier import catalogue
+from verifier.request import Builtin, Request
+from verifier.run.grouping import grouped
+from verifier.scenario import NUM_GROUPS
+from verifier.scheduling import reschedule_others
+from verifier.situation import plan
 
 FLAT = """
 class Flat(torch.optim.AdamW):
@@ -145,6 +152,18 @@ def test_where_they_meet(lockstep, tmp_path, only, body, situation, code, right)
     report = lockstep.verify(str(path), world_size=2, profile="standard")  # chosen by its text where necessary
     check = next(check for check in report.checks if check.code == code)
     assert check.verdict == report.verdict == ("pass" if right else "fail"), (report.summary, check)
+
+
+def test_all_groups_are_asked_for_and_rescheduled():
+    """A model without one of the groups would leave the change of options out, on all ranks and without a word."""
+    request = Request(strategy=Builtin(name="bucketed"), world_size=2, profile="thorough")
+    asked = [scenario for scenario in plan(request) if scenario.new_options_after is not None]
+    assert asked
+    for scenario in asked:
+        model = catalogue.WORKLOADS.load(scenario.workload).WORKLOAD(scenario).model(None)
+        groups = grouped(scenario, list(model.named_parameters()))
+        assert len(groups) == NUM_GROUPS
+        assert reschedule_others(torch.optim.AdamW(groups), scenario, scenario.new_options_after)
 
 
 def test_a_declared_sum_that_is_summed_again_is_told_as_that(lockstep, tmp_path, only):
