@@ -135,7 +135,7 @@ def _by_name(wrapped: Any) -> Any:
         held = {field.name: getattr(wrapped, field.name) for field in dataclasses.fields(wrapped)}
     else:
         held = dict(vars(wrapped)) if isinstance(wrapped, SimpleNamespace) else {}
-    model = next((held[name] for name in _MODELS if held.get(name) is not None), None)
+    model = next((held[name] for name in _MODELS if callable(held.get(name))), None)
     if model is None or any(driver.fits(wrapped) for driver in styles().values()):
         return wrapped
     return model, next((held[name] for name in _OPTIMIZERS if held.get(name) is not None), None)
