@@ -20,10 +20,19 @@ from verifier.forkserver.store import SocketStore, StoreServer
 from verifier.run import together
 
 NUM_RANKS = 2
+
+
+def _tcp(folder):
+    """A client for each rank, as ranks have them: while one client waits, it takes no other call."""
+    first = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=30))
+    others = [dist.TCPStore("127.0.0.1", first.port, timeout=timedelta(seconds=30)) for _ in range(1, NUM_RANKS)]
+    return [first, *others]
+
+
 STORES = {
-    "tcp": lambda folder: dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=30)),
-    "file": lambda folder: dist.FileStore(str(folder / "store"), NUM_RANKS),
-    "hash": lambda folder: dist.HashStore(),
+    "tcp": _tcp,
+    "file": lambda folder: [dist.FileStore(str(folder / "store"), NUM_RANKS) for _ in range(NUM_RANKS)],
+    "hash": lambda folder: [dist.HashStore()] * NUM_RANKS,  # it is one process's by nature
 }
 
 
@@ -38,7 +47,7 @@ def stores(request, tmp_path):
         for _, ranks in pairs:
             ranks.close()
     else:
-        yield [dist.PrefixStore("scenario", STORES[request.param](tmp_path))] * NUM_RANKS
+        yield [dist.PrefixStore("scenario", store) for store in STORES[request.param](tmp_path)]
 
 
 def _serve(connections):

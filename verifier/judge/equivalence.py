@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from verifier.check import Findings
-from verifier.judge import uncalled
+from verifier.judge import in_company, uncalled
 from verifier.judge.arithmetic import (
     contract_of,
     has_norms,
@@ -39,7 +39,6 @@ from verifier.judge.rounding import is_rounding
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.verdict import Failure
 
-ONCE = "reduce and divide every parameter once: tied ones, those of the last bucket"
 NOT_SHOWN = (
     "rank {rank} shows no parameter {name}: it was made anew under another name, or is not trained. Bring a "
     "ddp_core.Driver whose named_parameters() gives them under the model's names"
@@ -107,7 +106,7 @@ def _compare_gradients(recording: Recording) -> Findings:
         failures = _before_step(recording, step, failures)
         findings.failures += failures
         if failures:
-            _temper(recording, step, failures)
+            in_company.temper(recording, step, failures)
             uncalled.temper(recording, step, failures)
             break
     return findings
@@ -117,53 +116,6 @@ def _unfrozen(recording: Recording, step: int) -> list[str]:
     """The frozen parameters for which some rank's optimizer found a gradient."""
     names = recording.frozen_names
     return [name for name in names if any(rank.tensor("gradient", step, name) is not None for rank in recording.ranks)]
-
-
-def _temper(recording: Recording, step: int, failures: list[Failure]) -> None:
-    """Lower confidences in place: if some parameters were averaged and others not, "summed" is not the reason."""
-    assert recording.reference is not None
-    if any(failure.cause in UNEXPLAINED for failure in failures):
-        for failure in failures:
-            if failure.cause == "one_ranks_gradient":  # a maximum or median over ranks may be one rank's, too
-                failure.confidence = min(failure.confidence, 0.6)
-    if contract_of(recording).get("average") == "sum":
-        for failure in failures:
-            _as_a_sum(failure)
-    gradients = recording.reference.named("gradient", step)
-    used = {name for name, tensor in gradients.items() if tensor.values is not None and tensor.values.any()}
-    if used <= {failure.parameter for failure in failures}:
-        return
-    for failure in failures:
-        if failure.cause == "missing_accumulation_average":
-            failure.confidence = min(failure.confidence, 0.6)
-            failure.explanation += "; other parameters are right, so this one may have been added or reduced twice"
-            failure.hint = ONCE
-        if failure.cause == "missing_average":
-            failure.confidence = min(failure.confidence, 0.8)
-            if _ranks_with_gradient(recording, step, failure.parameter or "") == 1:
-                failure.explanation += (
-                    "; other parameters are averaged, and of this one a single rank has a gradient: the "
-                )
-                failure.explanation += "sum may have been divided by the number of ranks that have one"
-                failure.hint = "divide by the world size: a rank that did not use a parameter counts as a zero"
-                continue
-            failure.explanation += "; other parameters are averaged, so this one may have been reduced more than once"
-            failure.hint = ONCE
-
-
-def _as_a_sum(failure: Failure) -> None:
-    """Say in place what is wrong with a sum that was declared."""
-    if failure.cause == "averaged_twice":
-        failure.explanation += "; the strategy declares average='sum', and this is the mean"
-        failure.hint = "hand out the sum, or declare Contract(average='mean')"
-    if failure.cause == "missing_average":
-        failure.explanation = f"{failure.explanation.partition(':')[0]}: what is summed already is summed again"
-        failure.hint = ONCE
-
-
-def _ranks_with_gradient(recording: Recording, step: int, name: str) -> int | None:
-    """The number of ranks whose own gradient of ``name`` is not zero; None if unknown."""
-    return sum(bool(own.any()) for own in local_gradients(recording, step, name).values()) or None
 
 
 def _num_steps(recording: Recording) -> int:
