@@ -84,7 +84,8 @@ def expect(recording: Recording, step: int, name: str, reference: Tensor) -> Exp
             largest *= 2 * _clipped_by(recording, step, name, values)
         bound = bound + bound_lossy(largest, world_size, lossy)
         if step > 0:  # rounding has moved the weights since the start; a mistake changes them more
-            bound = bound + LOSSY_DRIFT * max(largest_element(values), _largest_before(recording, step, name) * scale)
+            bound = bound + LOSSY_DRIFT * largest_element(values)
+            bound = bound + bound_lossy(_largest_before(recording, step, name) * scale, world_size, lossy)
     return Expected(values, bound)
 
 
@@ -171,12 +172,15 @@ def _clipped_by(recording: Recording, step: int, name: str, clipped: np.ndarray)
 
 
 def _largest_before(recording: Recording, step: int, name: str) -> float:
-    """The largest element that ``name``'s gradient had in an earlier step. With error feedback, what was lost of it
-    then is sent later, also where the gradient has become 0.
+    """The largest element that ``name``'s gradient had in an earlier step, of ranks' own ones where those are known.
+
+    With error feedback, a rounding of that is sent later, also where the gradient has become 0 (Seide et al., "1-bit
+    stochastic gradient descent", 2014).
     """
     assert recording.reference is not None
     held = (recording.reference.tensor("gradient", earlier, name) for earlier in range(step))
-    return max((largest_element(t.values) for t in held if t is not None and t.values is not None), default=0.0)
+    largest = [largest_element(tensor.values) for tensor in held if tensor is not None and tensor.values is not None]
+    return max([*largest, float(_magnitude(recording, 0, name).max(initial=0.0))])
 
 
 def _magnitude(recording: Recording, step: int, name: str) -> np.ndarray:
