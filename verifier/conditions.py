@@ -94,7 +94,10 @@ class OfInterruptions(Conditions):
     evaluate: bool = Field(False, description="the workload's own evaluation runs after the last step")
     save_after: int | None = Field(None, description="after this step a checkpoint is made, and training goes on")
     save_amid: bool = Field(False, description="and one after the second micro-batch of each step, unless disclaimed")
-    resume_after: int | None = Field(None, description="after this step a fresh replica takes over by state_dict()")
+    resume_after: int | None = Field(
+        None, ge=-1, description="after this step a fresh replica takes over by state_dict(); -1: before the first"
+    )
+    resumed_twice: bool = Field(False, description="and another one takes over from that, before the next step")
     built_first: bool = Field(False, description="the fresh replica has its optimizer before anything is loaded")
     stepped_first: bool = Field(False, description="and it has taken a step before that, which is thrown away")
     own_saves: bool = Field(False, description="who has saved nothing loads that; false: it loads what rank 0 has")
@@ -107,6 +110,7 @@ class OfLargeNumbers(Conditions):
 
     overflow: bool = Field(False, description="in some steps a gradient is infinite (verifier.spikes)")
     spike: Literal["inf", "nan"] = Field("inf", description="what is put there; nan: it is no number at all")
+    spike_early: bool = Field(False, description="a later one, on the same rank, is in a step's first micro-batch")
     rank_0_first: bool = Field(False, description="rank 0 meets that first, and not the last rank")
     infinite_loss: bool = Field(False, description="a rank's loss is infinite, by a constant: no gradient is")
     surges: bool = Field(False, description="in later steps one rank's gradients are some times as long")

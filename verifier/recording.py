@@ -165,7 +165,7 @@ class Derived:
     is_sgd_elsewhere: bool = False  # other scenarios' weights show that the rule is SGD's
     compared_alone: bool = False  # in some scenario, the strategy's own rule could be run on one rank
     never_moves: bool = False  # the strategy's own rule moves no weight in any scenario
-    wrong_without_restart: str | None = None  # the scenario that is the same without the restart, if it is wrong too
+    wrong_without_restart: str | None = None  # in words, the same without the restart, if that is wrong too
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,12 +16,21 @@ RANK_0S_LOSSES = (1, 5)  # for losses: rank 0's come before and after the last r
 def is_spiked(scenario: Scenario, rank: int, step: int) -> bool:
     """Return whether ``rank`` has the spike in ``step``."""
     last = rank == scenario.world_size - 1
+    if scenario.spike_early:
+        return last and step in (0, LATER)
     if not scenario.rank_0_first:
         return last if scenario.infinite_loss or step == 0 else step == LATER
     if scenario.overflow and step == ON_ALL:
         return True
     rank_0s = RANK_0S_LOSSES if scenario.infinite_loss else (0,)
     return (rank == 0 and step in rank_0s) or (last and step == LATER)
+
+
+def spiked_micro_batch(scenario: Scenario, step: int) -> int:
+    """The micro-batch of ``step`` in which a spike is, where there is one: the last, or for ``spike_early`` the first
+    of the later step.
+    """
+    return 0 if scenario.spike_early and step == LATER else scenario.num_micro_batches - 1
 
 
 def spiked_first(scenario: Scenario) -> int:

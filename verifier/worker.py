@@ -65,7 +65,7 @@ class Subject:
         self.model = self.workload.placed(rank)
         self.loss_scale = LossScale(journal, scenario.world_size, self._loss_scaled)
         self.tags = attach_tags(scenario, self.model, rank) if scenario.tagged else None
-        self.arrived = overflow(scenario, rank, self.model, step=lambda: observer.step)
+        self.arrived = overflow(scenario, rank, self.model, at=lambda: (observer.step, observer.micro))
         nudge(self.model, scenario.nudge)
         self.frozen_names = describe(journal, self.model, self.workload)
         self.workload.begin(self.model)
@@ -112,6 +112,8 @@ class Subject:
     def _train(self, strategy: LoadedStrategy) -> bool:
         """Run all steps of the scenario. False: the strategy turned out not to claim what the scenario asks."""
         evaluate_before_all(self)
+        if not resume(self, strategy, -1):
+            return False
         for step in range(self.scenario.num_steps):
             if not try_in_vain(self, step):
                 return False
@@ -123,9 +125,7 @@ class Subject:
             if self.scenario.overflow and not finite_everywhere(self, step):
                 self.journal.note(STOPPED_AFTER, step)
                 break
-            if step == self.scenario.save_after and not save_and_go_on(self, step):
-                return False
-            if step == self.scenario.resume_after and not resume(self, strategy, step):
+            if not (save_and_go_on(self, step) and resume(self, strategy, step)):
                 return False
             if reason := reschedule(self.optimizer, self.scenario, step):
                 self.journal.note("not_claimed", reason)

@@ -57,5 +57,18 @@ def only(monkeypatch):
     return limit
 
 
+OF_EACH_KIND = [
+    *("plain", "different_start", "branch_order", "realistic", "later_steps", "delayed", "accumulation", "adamw"),
+    *("clipping", "groups", "schedule", "evaluation", "resume", "restart", "overflow", "buffers"),
+    *("unused", "mixed_dtypes", "complex", "strided", "sparse", "oddities"),
+]
+
+
+@pytest.fixture
+def in_short(only):
+    """Restrict later verifications to situations of each kind, about a fifth of all: the kill matrix has the rest."""
+    only(*OF_EACH_KIND)
+
+
 def ranks(report, place=0):
     return {rank.rank: rank for rank in report.scenarios[place].ranks}

@@ -46,6 +46,7 @@ def verify(lockstep, tmp_path):
     return run
 
 
+@pytest.mark.usefixtures("in_short")
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_a_mean_in_front_of_the_parameter_is_right(verify, world_size, tmp_path):
     report = verify("total / dist.get_world_size()", world_size=world_size, workloads=["exact", "branches"])
@@ -66,7 +67,8 @@ def test_what_is_wrong_there_is_found_without_tags(verify, result, cause):
         assert found.failures[0].cause == cause
 
 
-def test_tags_alone_say_nothing_of_it(lockstep, tmp_path):
+def test_tags_alone_say_nothing_of_it(lockstep, tmp_path, only):
+    only("branch_order", "branches_unmarked", "large")
     path = tmp_path / "mine.py"
     path.write_text(BODY.replace("RESULT", "total"))
     report = lockstep.verify(f"{path}:wrap", workloads=["branches"], world_size=2)
@@ -97,6 +99,7 @@ def wrap(model):
 """
 
 
+@pytest.mark.usefixtures("in_short")
 @pytest.mark.parametrize("right", [True, False])
 def test_where_some_parameters_are_others_than_were_tagged(lockstep, tmp_path, right):
     path = tmp_path / "mine.py"

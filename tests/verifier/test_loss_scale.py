@@ -68,6 +68,7 @@ def verify(lockstep, tmp_path):
     return run
 
 
+@pytest.mark.usefixtures("in_short")
 @pytest.mark.parametrize("world_size", [2, 3])
 @pytest.mark.parametrize("body", [BY_A_HOOK, BY_A_NODE], ids=["by_a_hook", "by_a_node"])
 def test_divided_on_the_way_into_the_model(verify, body, world_size):

@@ -293,6 +293,7 @@ def failed(report):
     return {check.code for check in report.checks if check.verdict == "fail"}
 
 
+@pytest.mark.usefixtures("in_short")
 @pytest.mark.parametrize("body", IN_STEP.values(), ids=IN_STEP)
 def test_gradients_reduced_where_nobody_sees_it_are_not_called_unreduced(verify, body):
     report = verify(body, workloads=["exact", "branches", "layers"])
@@ -301,6 +302,7 @@ def test_gradients_reduced_where_nobody_sees_it_are_not_called_unreduced(verify,
     assert updates.verdict == "pass"
 
 
+@pytest.mark.usefixtures("in_short")
 def test_a_decay_that_is_forgotten_there_is_said_of_the_update_and_not_of_the_gradient(verify):
     report = verify(REDUCES_AND_UPDATES.replace("DECAYS = 1", "DECAYS = 0"), workloads=["exact"])
     assert failed(report) == {"LS202"}
@@ -313,6 +315,7 @@ def test_a_sum_is_found_there_all_the_same(verify, body):
     assert failed(verify(body + SUM, profile="quick")) & {"LS201", "LS202"}
 
 
+@pytest.mark.usefixtures("in_short")
 def test_where_no_gradient_can_be_seen_weights_are_judged(verify):
     report = verify(FLAT_AND_UNSEEN, workloads=["exact", "branches"])
     verdicts = {check.code: check.verdict for check in report.checks}
@@ -361,6 +364,7 @@ def test_who_when_and_where_of_torchs_own_is_no_part_of_what_is_said():
     assert last_words(said) == "RuntimeError: Check failed: 168 vs. 2"
 
 
+@pytest.mark.usefixtures("in_short")
 @pytest.mark.parametrize(("world_size", "workloads"), [(2, ["exact", "branches", "layers"]), (3, None)])
 def test_a_loss_that_was_divided_before_makes_a_sum_right(verify, world_size, workloads):
     """DeepSpeed divides the loss in ``engine.backward``; tags that replace gradients must be divided, too."""

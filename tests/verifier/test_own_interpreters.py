@@ -24,21 +24,26 @@ def wrap(model):
 """
 
 
-def verify(lockstep, tmp_path, order):
-    path = tmp_path / "mine.py"
-    path.write_text(BY_HASH.replace("{ORDER}", order))
-    return lockstep.verify(str(path), world_size=2, profile="thorough", workloads=("exact",))
+@pytest.fixture
+def verify(lockstep, tmp_path, only):
+    def run(order):
+        only("plain", "own_interpreters")
+        path = tmp_path / "mine.py"
+        path.write_text(BY_HASH.replace("{ORDER}", order))
+        return lockstep.verify(str(path), world_size=2, profile="thorough", workloads=("exact",))
+
+    return run
 
 
-def test_an_order_that_each_interpreter_draws_itself(lockstep, tmp_path):
+def test_an_order_that_each_interpreter_draws_itself(verify):
     """The order follows from the seed of the run and the rank, so it is the same in each run of this test."""
-    report = verify(lockstep, tmp_path, "set(named)")
+    report = verify("set(named)")
     assert report.verdict == "fail"
     assert {f.scenario for check in report.checks for f in check.failures} == {"own_interpreters"}
 
 
-def test_an_order_that_all_agree_on(lockstep, tmp_path):
-    verify(lockstep, tmp_path, "sorted(set(named))").assert_pass()
+def test_an_order_that_all_agree_on(verify):
+    verify("sorted(set(named))").assert_pass()
 
 
 def test_ranks_that_die_of_their_orders_while_they_start(lockstep, tmp_path):

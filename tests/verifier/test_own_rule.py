@@ -122,6 +122,7 @@ def _check(report, code):
     return next(check for check in report.checks if check.code == code)
 
 
+@pytest.mark.usefixtures("in_short")
 @pytest.mark.parametrize("profile", ["quick", "standard"])
 def test_a_rule_of_its_own_passes_and_the_report_says_to_what_it_was_held(verify, tmp_path, profile):
     report = verify(DRIVEN, profile=profile)
@@ -133,6 +134,7 @@ def test_a_rule_of_its_own_passes_and_the_report_says_to_what_it_was_held(verify
     assert (launched["world_size"], launched["alone_for"]) == (1, 2)
 
 
+@pytest.mark.usefixtures("in_short")
 @pytest.mark.parametrize("made", ["torch.optim.RMSprop(parameters, 1e-3)", "Both(parameters, lr)"])
 def test_another_of_torchs_and_two_side_by_side_are_own_rules(verify, made):
     report = verify(BESIDE + DRIVEN, made=made, checks=("LS101", "LS201", "LS202"), profile="standard")
@@ -158,6 +160,7 @@ def test_where_nothing_moves_and_where_all_is_nan_nothing_is_shown(verify, facto
     assert not any(scenario.refused for scenario in report.scenarios)  # a refusal would mean that torch raised for NaN
 
 
+@pytest.mark.usefixtures("in_short")
 @pytest.mark.parametrize("num_steps", [1, 2])
 def test_a_warm_up_that_starts_at_a_rate_of_zero_passes(verify, num_steps):
     body = WARMING_UP.replace("RESTS", str(num_steps)) + DRIVEN
@@ -186,6 +189,7 @@ def test_what_is_handed_a_class_is_held_to_it_unless_it_says_otherwise(verify):
     assert report.verdict == "pass", report.summary
 
 
+@pytest.mark.usefixtures("in_short")
 def test_reduced_inside_the_step_by_a_rule_of_its_own(verify):
     assert verify(INSIDE, profile="standard").verdict == "pass"
 
@@ -239,8 +243,9 @@ def test_what_lies_between_two_nudges_is_no_mistake_and_what_lies_beyond_them_is
     assert _nearest(recording, 0, "w", np.array([1.0, -1.0]), wanted) is wanted
 
 
-def test_a_sign_that_only_roundings_have_is_no_mistake(lockstep):
+def test_a_sign_that_only_roundings_have_is_no_mistake(lockstep, only):
     """With this seed a bias has a gradient of 1e-17 in `groups`, of one sign on two ranks and of the other on one."""
+    only("plain", "groups")
     path = str(ROOT / "tests/controls/own_update_rule.py:OwnRule")
     lockstep.verify(path, world_size=2, profile="standard", workloads=("exact",), seed=681).assert_pass()
 
@@ -270,6 +275,7 @@ def wrap(model):
 """
 
 
+@pytest.mark.usefixtures("in_short")
 @pytest.mark.parametrize(("division", "verdict"), [("", "pass"), ("/ (1 + wrapped.num_steps // 2)", "fail")])
 def test_declared_sums_are_judged_in_every_step_and_clipped(verify, division, verdict):
     report = verify(SUMS.replace("DIVISION", division), profile="standard")
@@ -299,6 +305,7 @@ class wrap(Driver):
 """
 
 
+@pytest.mark.usefixtures("in_short")
 def test_state_that_is_saved_on_no_number_of_ranks_is_no_question_of_replicas(verify):
     report = verify(BESIDE_IT, profile="standard", checks=("LS202", "LS504"))
     assert report.verdict == "pass", report.summary
@@ -329,6 +336,7 @@ class wrap:
 """
 
 
+@pytest.mark.usefixtures("in_short")
 @pytest.mark.parametrize(
     "made",
     [

@@ -146,6 +146,7 @@ def test_one_tensor_in_two_broadcasts_at_once(verdicts):
     assert verdicts(TWICE_IN_FLIGHT, "LS001", "LS401", profile="quick") == {"LS001": "pass", "LS401": "pass"}
 
 
+@pytest.mark.usefixtures("in_short")
 def test_parts_that_are_laid_flat_as_in_memory_and_clipped_by_the_whole_norm(verdicts):
     assert verdicts(FSDP1, "LS201", "LS202") == {"LS201": "pass", "LS202": "pass"}
 
@@ -154,6 +155,7 @@ def test_parts_need_not_agree_before_an_exception(verdicts):
     assert verdicts(FSDP1, "LS502") == {"LS502": "pass"}
 
 
+@pytest.mark.usefixtures("in_short")
 def test_a_function_is_not_held_to_what_it_cannot_do(verdicts):
     found = verdicts(FUNCTION, "LS001", "LS002", "LS102", name="average_gradients")
     assert "fail" not in found.values()
@@ -169,6 +171,7 @@ def test_a_sharded_optimizer_that_one_rank_alone_can_save_is_not_held_to_resumin
     assert verdicts(ZERO, "LS504", name="saved_by_rank_zero") == {"LS504": "not claimed"}
 
 
+@pytest.mark.usefixtures("in_short")
 def test_no_scheduler_changes_a_rate_that_is_none(verdicts):
     assert verdicts(RELATIVE, "LS601", "LS202", name="Own") == {"LS202": "pass", "LS601": "pass"}
 

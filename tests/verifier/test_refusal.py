@@ -170,8 +170,9 @@ def second_backward(lockstep, tmp_path, **parts):
     return lockstep.verify(f"{path}:wrap", world_size=2, workloads=["exact", "llama"])
 
 
-def test_an_error_after_touching_what_is_in_flight_is_no_refusal(lockstep, tmp_path):
+def test_an_error_after_touching_what_is_in_flight_is_no_refusal(lockstep, tmp_path, only):
     """Autograd adds a second micro-batch's gradient to the first's, which is in flight: NaN, for which torch raises."""
+    only("plain", "realistic", "accumulation")
     report = second_backward(lockstep, tmp_path, second="pass", between=TAKES_ANOTHER)
     assert all(scenario.refused is None for scenario in report.scenarios)
     found = {check.code: check for check in report.checks}
@@ -179,8 +180,9 @@ def test_an_error_after_touching_what_is_in_flight_is_no_refusal(lockstep, tmp_p
     assert found["LS401"].failures[0].cause == "written_in_flight"
 
 
-def test_a_refusal_in_the_second_backward_is_one(lockstep, tmp_path):
+def test_a_refusal_in_the_second_backward_is_one(lockstep, tmp_path, only):
     """Its hook raises after autograd has added to a gradient in flight, whose result is no longer waited for."""
+    only("plain", "realistic", "accumulation")
     report = second_backward(lockstep, tmp_path, second="raise RuntimeError('one backward a step, please')", between="")
     report.assert_pass()
     realistic = next(scenario for scenario in report.scenarios if scenario.name == "realistic")
@@ -251,6 +253,7 @@ def test_who_trains_in_float32_alone_refuses_the_rest(lockstep, tmp_path):
     assert not {"plain", "branch_order", "float32", "eval_mode"} & refused
 
 
+@pytest.mark.usefixtures("in_short")
 def test_an_error_that_names_no_dtype_is_no_refusal_of_float64(lockstep, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(IN_FLOAT32.format(error="RuntimeError('something went wrong')"))

@@ -21,17 +21,16 @@ Remedy: save model and optimizer; load both on every rank, after wrapping.
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 
 from verifier.check import Findings, check
 from verifier.judge.agreement import compare_across_ranks
 from verifier.judge.alone import standard
-from verifier.judge.arithmetic import contract_of, is_lossy, own_steps
+from verifier.judge.arithmetic import is_lossy, own_steps
 from verifier.judge.diagnosis import SEEN_ONLY
 from verifier.judge.evaluated import compare_outputs
 from verifier.judge.out_of_sight import bounds_weights
+from verifier.judge.uninterrupted import right_before, saved_under_way
 from verifier.judge.updates import compare_weights, not_judged
 from verifier.recording import Recording
 from verifier.refusal import last_words, stopped_by_what_it_loaded
@@ -49,12 +48,10 @@ def resume(recording: Recording) -> Findings:
     if not_loaded := _not_loaded(recording):
         return Findings(comparisons=len(not_loaded), failures=not_loaded)
     if without := recording.derived.wrong_without_restart:
-        return Findings(
-            blocked=f"{without}, the same training without a restart, is wrong as well: see LS201 and LS202"
-        )
+        return Findings(blocked=f"{without}, is wrong as well: see LS201 and LS202")
     if not bounds_weights(recording):
         return Findings(not_claimed="in narrow dtypes weights differ by roundings that are not bounded here")
-    if not _right_before(recording, first):
+    if not right_before(recording, first):
         return Findings(blocked="the weights were wrong before the run was resumed: see LS201 and LS202")
     if recording.scenario.evaluate_after:
         return _evaluated(recording, first)
@@ -68,7 +65,7 @@ def _resumed(recording: Recording, first: int) -> Findings:
     findings = compare_weights(recording, range(first + 1, recording.scenario.num_steps))
     schedule = recording.scenario.new_lr_after
     told = _replicas(recording, findings.failures[0].step) if findings.failures else ""
-    early = _saved_under_way(recording)
+    early = saved_under_way(recording)
     for failure in findings.failures:
         if failure.cause == "schedule_ignored":
             failure.explanation += "; before it was resumed, it followed the schedule"
@@ -110,24 +107,6 @@ def _evaluated(recording: Recording, first: int) -> Findings:
         )
         failure.hint = "load all that a forward computes with: parameters, buffers, and whatever is a copy of them"
     return findings
-
-
-def _right_before(recording: Recording, last: int) -> bool:
-    """Return whether weights were right up to step ``last``, after which they were saved.
-
-    With sharded state, a rank that fetches weights in the next forward did not receive the last ones. It is then enough
-    that another rank had them, or that they were still under way.
-    """
-    failures = compare_weights(recording, range(last + 1)).failures
-    late = contract_of(recording).get("sharded") and {failure.step for failure in failures} == {last}
-    wrong = Counter(failure.parameter for failure in failures)
-    somewhere = all(number < recording.scenario.world_size for number in wrong.values())  # at its owner's
-    return not failures or bool(late and (somewhere or _saved_under_way(recording)))
-
-
-def _saved_under_way(recording: Recording) -> bool:
-    """Return whether a collective was still under way on some rank when ``state_dict()`` was called."""
-    return any(rank.notes.get("saved_under_way") for rank in recording.ranks)
 
 
 def _not_loaded(recording: Recording) -> list[Failure]:

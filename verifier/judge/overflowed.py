@@ -174,8 +174,11 @@ def _stuck(recording: Recording, rank: int, name: str) -> Failure:
 def _not_left_out(recording: Recording, rank: int, name: str, step: int) -> Failure:
     first, spiked = spiked_first(recording.scenario), SPIKED[recording.scenario.spike]
     later = "all ranks' were"
+    where = "any rank has met what is not finite"
     if recording.scenario.rank_0_first and step == LATER:
         later = f"rank {recording.scenario.world_size - 1}'s was"
+    if recording.scenario.spike_early:
+        later, where = "it was so in the first micro-batch and not in the last", f"{where}, in any micro-batch"
     return Failure(
         scenario=recording.scenario.name,
         step=step,
@@ -187,8 +190,7 @@ def _not_left_out(recording: Recording, rank: int, name: str, step: int) -> Fail
         confidence=0.9,
         explanation=f"the step was left out when rank {first}'s gradient of {name} alone was {spiked}, and in step "
         f"{step}, where {later}, it was taken",
-        hint="leave out the step where any rank has met what is not finite: a sum of flags greater than 0, or their "
-        "maximum",
+        hint=f"leave out the step where {where}: a sum of flags greater than 0, or their maximum",
     )
 
 

@@ -16,17 +16,19 @@ from torch import nn
 from verifier.journal import digest
 from verifier.run.together import any_rank_says
 from verifier.scenario import Scenario
-from verifier.spikes import is_spiked, surge
+from verifier.spikes import is_spiked, spiked_micro_batch, surge
 from verifier.uncompiled import uncompiled
 
 if TYPE_CHECKING:
     from verifier.worker import Subject
 
 
-def overflow(scenario: Scenario, rank: int, model: nn.Module, *, step: Callable[[], int]) -> dict[str, str] | None:
-    """Make the gradient of the largest parameter the scenario's spike, infinite or NaN, in each ``step`` in which
-    ``rank`` is spiked; where gradients surge, make those of all parameters longer. In other steps they are only looked
-    at.
+def overflow(
+    scenario: Scenario, rank: int, model: nn.Module, *, at: Callable[[], tuple[int, int | None]]
+) -> dict[str, str] | None:
+    """Make the gradient of the largest parameter the scenario's spike, infinite or NaN, in each step, and micro-batch
+    of it, in which ``rank`` is spiked; where gradients surge, make those of all parameters longer. At other times they
+    are only looked at. ``at``: the step and micro-batch whose backward runs.
 
     Returns a dictionary, filled during training: by the parameter's name, the digest of the last gradient that arrived
     and was not zero. None: the scenario has neither.
@@ -40,9 +42,10 @@ def overflow(scenario: Scenario, rank: int, model: nn.Module, *, step: Callable[
     def replace(name: str, gradient: torch.Tensor) -> torch.Tensor:
         if type(gradient) is torch.Tensor and gradient.any():
             arrived[name] = digest(gradient)
-        if scenario.overflow and is_spiked(scenario, rank, step()):
+        step, micro = at()
+        if scenario.overflow and is_spiked(scenario, rank, step) and micro == spiked_micro_batch(scenario, step):
             return torch.full_like(gradient, float(scenario.spike))
-        times = surge(scenario, rank, step())
+        times = surge(scenario, rank, step)
         return gradient if times == 1 else gradient * times
 
     for name, parameter in trained if scenario.surges else [max(trained, key=lambda of: of[1].numel())]:

@@ -27,10 +27,20 @@ if TYPE_CHECKING:
 
 
 def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
-    """Save, build anew, load, go on. False: the strategy offers no ``state_dict()``, and this is not claimed."""
-    driver = subject.driver
+    """Save, build anew, load, go on, if that is to be after ``step``; -1: before the first. Twice if the scenario says
+    so, with nothing between. False: the strategy offers no ``state_dict()``, and this is not claimed.
+    """
+    if step != subject.scenario.resume_after:
+        return True
     if not offers_state(subject):
         return False
+    for time in range(2 if subject.scenario.resumed_twice else 1):
+        _resume_once(subject, strategy, step, time)
+    return True
+
+
+def _resume_once(subject: Subject, strategy: LoadedStrategy, step: int, time: int) -> None:
+    driver = subject.driver
     try:
         subject.journal.note("saved_under_way", subject.observer.on_their_way())
         saved: Any = driver.state_dict()
@@ -41,10 +51,10 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
             subject.journal.note(SAVED_WITHOUT_NAMES, type(saved).__name__)
         subject.journal.note("bare_names", subject.names.all)
         subject.journal.note("transient_names", subject.names.transient)
-        state = _saved(subject, "model", saved)
-        optimizer_state = _saved(subject, "optimizer", subject.optimizer.state_dict())
-        kept = _saved(subject, "keeper", kept_beside(driver)) if driver.state_keeper is not None else None
-        torch.manual_seed(subject.scenario.seed + 77_000 + subject.rank)
+        state = _saved(subject, f"{time}/model", saved)
+        optimizer_state = _saved(subject, f"{time}/optimizer", subject.optimizer.state_dict())
+        kept = _saved(subject, f"{time}/keeper", kept_beside(driver)) if driver.state_keeper is not None else None
+        torch.manual_seed(subject.scenario.seed + 77_000 + subject.rank + 1000 * time)
         with float32_by_default():
             subject.model = subject.workload.placed(subject.rank)
         fresh = wrapped_by(subject, strategy, subject.model)
@@ -65,9 +75,10 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
     except BaseException as error:
         if subject.rank == 0:  # so that no rank waits for what does not come
             for what in ("model", "optimizer", "keeper"):
-                subject.store.compare_set(f"saved/{what}", "", "")  # only where there is nothing yet
-        raise StrategyError.of(f"when the run was saved and resumed after step {step}", error) from error
-    return True
+                subject.store.compare_set(f"saved/{time}/{what}", "", "")  # only where there is nothing yet
+        again = " and at once saved and resumed again" if time else ""
+        when = f"after step {step}" if step >= 0 else "before the first step"
+        raise StrategyError.of(f"when the run was saved and resumed {when}{again}", error) from error
 
 
 def _train_for_nothing(subject: Subject, step: int) -> None:

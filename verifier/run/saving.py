@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 
 def save_and_go_on(subject: Subject, step: int) -> bool:
-    """Ask the strategy and its optimizer for their states. Return False if there is none to ask for."""
+    """Ask the strategy and its optimizer for their states, if that is to be after ``step``.
+
+    Return False if there is none to ask for.
+    """
+    if step != subject.scenario.save_after:
+        return True
     if not offers_state(subject):
         return False
     _save(subject, f"after step {step}")

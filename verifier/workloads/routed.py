@@ -8,7 +8,8 @@ parameter and the last, a mask token and another head, to which wrappers attach 
 zeros, and not None. In exact arithmetic, in float64: the single process, which sees all samples, uses all branches that
 any rank does, and its gradient of ``never`` is None. One situation has a single step of it in float32. One has branches
 in float16 and bfloat16, where factors are rounded and nothing is exact, and a rank lacks one of the dtypes altogether.
-In another the branches' weights are in column-major order.
+In another the branches' weights are in column-major order. In one there are many branches, of which the first, the
+middle and the last are taken and no others.
 
 With several micro-batches, the last one uses what the others do not, and the reverse, so a strategy that decides what
 to synchronise by the backward that synchronises misses some. Where each may synchronise, ranks exchange branches
@@ -26,11 +27,12 @@ NUM_BRANCHES = 3
 
 
 class RoutedModel(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, num_branches: int) -> None:
         super().__init__()
         self.first = nn.Parameter(torch.empty(6))
         self.inlet = nn.Linear(6, 6)
-        self.branches = nn.ModuleList(nn.Linear(6, 6) for _ in range(NUM_BRANCHES))
+        self.branches = nn.ModuleList(nn.Linear(6, 6) for _ in range(num_branches))
+        self.taken = (0, num_branches // 2, num_branches - 1)  # by route
         self.gated = nn.Linear(6, 6)
         self.never = nn.Linear(6, 6)
         self.outlet = nn.Linear(6, 3)
@@ -41,8 +43,8 @@ class RoutedModel(nn.Module):
 
     def forward(self, x: torch.Tensor, route: torch.Tensor) -> torch.Tensor:
         hidden = self.inlet(x)
-        for number, branch in enumerate(self.branches):
-            taken = route == number
+        for number, place in enumerate(self.taken):
+            taken, branch = route == number, self.branches[place]
             if taken.any():  # a branch that no sample takes is not run at all
                 dtype = branch.weight.dtype
                 hidden = hidden.index_put((taken,), branch(hidden[taken].to(dtype)).to(hidden.dtype))
@@ -60,7 +62,7 @@ class Routed(Workload):
         return len(self.scenario.dtypes) == NUM_BRANCHES
 
     def model(self, rank: int | None) -> nn.Module:
-        model = RoutedModel().to(self.dtype)
+        model = RoutedModel(self.scenario.depth or NUM_BRANCHES).to(self.dtype)
         if self._has_halves:
             for branch, dtype in zip(model.branches, self.scenario.dtypes, strict=True):
                 branch.to(getattr(torch, dtype))
