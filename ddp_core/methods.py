@@ -136,11 +136,13 @@ def _methods(owner: Any, name: str) -> Iterator[FunctionType]:
 
 
 def _names_in(code: CodeType) -> Iterator[str]:
-    """Yield the names in ``code``, and in the functions inside it."""
+    """Yield the names in ``code``, those of arguments that it passes, and those in the functions inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names_in(constant)
+        elif isinstance(constant, tuple):  # what calls pass by name
+            yield from (name for name in constant if isinstance(name, str))
 
 
 class CalledByLoop:
@@ -154,7 +156,7 @@ class CalledByLoop:
         self._owner, self._name = owner, name
         self._method: Callable[..., Any] = getattr(owner, name)
         self._decided = self._owners_own = False
-        self._unseen = not self._watch() or _is_bound_elsewhere(self._method)
+        self._unseen = not self._watch() or is_bound_elsewhere(self._method)
 
     def __call__(self, *given: Any) -> None:
         """Call it as the loop, if its owner does not."""
@@ -193,7 +195,7 @@ class CalledByLoop:
             self._owners_own |= any(frame.f_locals.get(name) is self._owner for name in frame.f_code.co_varnames[:1])
 
 
-def _is_bound_elsewhere(method: Any) -> bool:
+def is_bound_elsewhere(method: Any) -> bool:
     """Return whether somebody else holds ``method``, bound to its owner, already: a callback, for example."""
     referrers = gc.get_referrers(method.__self__) if isinstance(method, MethodType) else []
     return any(isinstance(one, MethodType) and one == method and one is not method for one in referrers)

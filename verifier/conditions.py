@@ -50,6 +50,7 @@ class OfForwards(Conditions):
     named_inputs: bool = Field(False, description="the model takes an input by name")
     input_gradients: bool = Field(False, description="the first input asks for its gradient")
     dataclass_outputs: bool = Field(False, description="the model returns a dataclass")
+    list_outputs: bool = Field(False, description="the model returns a list")
     draws: bool = Field(False, description="the model draws random numbers, as dropout does")
     forwards_first: bool = Field(False, description="all forwards of a step before its first backward")
     one_backward: bool = Field(False, description="the losses of all forwards are summed, and one backward follows")
@@ -122,6 +123,7 @@ class OfRanks(Conditions):
     same_start: bool = Field(True, description="replicas are built equal; false: each rank draws its own weights")
     same_registration: bool = Field(True, description="false: some ranks register equal parameters in another order")
     uneven: bool = Field(False, description="odd ranks have one step more; all train inside the wrapper's join()")
+    even_ranks_longer: bool = Field(False, description="and it is even ranks that have it")
     beside: Literal["before", "after"] | None = Field(
         None, description="a second model is trained in turns, wrapped before or after the one that is judged"
     )

@@ -25,7 +25,7 @@ def may_be_drawn(ref: StrategyRef) -> bool:
 def _shows_one(text: bytes) -> bool:
     nodes = [*_walk(text)]
     kept = [node.targets for node in nodes if isinstance(node, ast.Assign) and _is_keys(node.value)]
-    views = {target.id for targets in kept for target in targets if isinstance(target, ast.Name)}
+    views = {name for targets in kept for target in targets if (name := _name(target))}
     return any(_draws(node, views) for node in nodes)
 
 
@@ -44,15 +44,18 @@ def _draws(node: ast.AST, views: set[str]) -> bool:
     if isinstance(node, ast.SetComp):
         return True
     if isinstance(node, ast.BinOp) and isinstance(node.op, OF_SETS):
-        return any(
-            _is_keys(part) or (isinstance(part, ast.Name) and part.id in views) for part in (node.left, node.right)
-        )
+        return any(_is_keys(part) or _name(part) in views for part in (node.left, node.right))
     if isinstance(node, ast.Call):  # sorted(parameters, key=id) passes id on; id(parameter) is only a name
         handed = [*node.args, *(keyword.value for keyword in node.keywords)]
         names = {value.id for value in (node.func, *handed) if isinstance(value, ast.Name)}
         by_address = any(isinstance(value, ast.Name) and value.id == "id" for value in handed)
         return by_address or bool(names & MAKERS)
     return False
+
+
+def _name(node: ast.AST) -> str | None:
+    """The name of a variable, or of an attribute of whatever object; None for anything else."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None
 
 
 def _is_keys(node: ast.AST) -> bool:

@@ -63,6 +63,10 @@ class Scenario(OfClaims, OfObserving, OfRanks, OfLargeNumbers, OfInterruptions, 
         """The norm to which ``step``'s gradients are clipped; None if they are not."""
         return self.clip_norm * FAR_ABOVE if self.clip_norm and step in self.loose_clip_in else self.clip_norm
 
+    def has_one_more(self, rank: int) -> bool:
+        """Return whether ``rank`` has a step that others have not, where inputs are uneven."""
+        return self.uneven and rank % 2 == (0 if self.even_ranks_longer else 1)
+
     @property
     def norm_type(self) -> float:
         """The ``norm_type`` of clipping."""

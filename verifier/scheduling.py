@@ -35,7 +35,7 @@ def reschedule(optimizer: Any, scenario: Scenario, step: int) -> str | None:
 
 def reschedule_others(optimizer: Any, scenario: Scenario, step: int) -> bool:
     """After the scenario's step, multiply by ``FACTOR`` the first beta of all groups, the first group's decay and the
-    second's rate. Return False if a group does not show these, and nothing was changed.
+    last one's rate. Return False if a group does not show these, and nothing was changed.
     """
     if step != scenario.new_options_after:
         return True
@@ -46,7 +46,7 @@ def reschedule_others(optimizer: Any, scenario: Scenario, step: int) -> bool:
         first, *others = group["betas"]
         group["betas"] = (first * FACTOR, *others)
     groups[0]["weight_decay"] *= FACTOR
-    groups[1]["lr"] *= FACTOR
+    groups[-1]["lr"] *= FACTOR
     return True
 
 

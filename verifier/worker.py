@@ -140,10 +140,10 @@ class Subject:
         return True
 
     def _train_unevenly(self) -> bool:
-        """Train inside ``join()``; odd ranks take one step more than even ones."""
+        """Train inside ``join()``; odd ranks take one step more than even ones, or the other way round."""
         try:
             with self.driver.wrapped.join():
-                for step in range(self.scenario.num_steps + self.rank % 2):
+                for step in range(self.scenario.num_steps + self.scenario.has_one_more(self.rank)):
                     self._step(step)
         except StrategyError:
             raise

@@ -2,7 +2,8 @@
 
 The strategy is a class or function ``(optimizer, ...)``, recognised by the name of its first argument. The model runs
 bare, replicas start equal because every rank has the same seed, and gradients may be reduced as late as in ``step()``.
-Arguments without a default that are named ``named_parameters``, ``model`` or ``module`` are filled in.
+Arguments without a default that are named ``named_parameters``, ``model`` or ``module`` are filled in. If the optimizer
+has a ``sync_gradients()`` that its ``step()`` does not call, the loop does.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from torch import nn
 
 from ddp_core.arguments import filled, names_an_optimizer
 from ddp_core.driver import Driver
+from ddp_core.drivers.finish import left_by_optimizer
+from ddp_core.methods import CalledByLoop
 
 CLASSES = ("optimizer_class", "optimizer_cls", "optim_class", "optim_cls", "optimizer_type")
 PARAMETERS = ("params", "parameters")
@@ -26,6 +29,7 @@ class DistributedOptimizerDriver(Driver):
     is_no_wrapper = True
     wraps_forward = False
     could_broadcast = False
+    _reduces: CalledByLoop | None = None
 
     def __init__(self, build: Callable[..., Any], model: nn.Module, **options: Any) -> None:
         super().__init__(model, model)
@@ -51,7 +55,17 @@ class DistributedOptimizerDriver(Driver):
             by_name = filled(self._build, self._options, self.model, None)
             built = self._build(cls(parameters, **options), **by_name)
         self.optimizer_of_wrap = built
+        self._reduces = left_by_optimizer(built)
         return built
+
+    def backward(self, loss: torch.Tensor) -> None:
+        if self._reduces is not None:
+            self._reduces.forget()
+        super().backward(loss)
+
+    def before_step(self) -> None:
+        if self._reduces is not None:
+            self._reduces()
 
 
 def argument(target: Any, place: int) -> str | None:

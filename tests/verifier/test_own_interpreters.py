@@ -72,6 +72,7 @@ DRAWN = [
     "for name in {first, *others}: ...",
     "for name in ours.keys() - theirs.keys(): ...",
     "names = ours.keys()\nfor name in names - done: ...",
+    "self.names = ours.keys()\nfor name in self.names - self.done: ...",
     "for p in sorted(parameters, key=id): ...",
     "for name in sorted(names, key=lambda name: hash(name)): ...",
     "for name in map(set, names): ...",

@@ -90,12 +90,14 @@ def _needs_nothing(wrapped: Any, name: str) -> bool:
 
 @contextmanager
 def _evaluation_mode(wrapped: Any) -> Iterator[None]:
-    """Call ``eval()``, and ``train()`` at the end. A wrapper that is no module and has no such methods, or different
-    ones (``train(loader)``), may hold any module; each is then put in evaluation mode when its forward begins.
+    """Call ``eval()``, and ``train()`` at the end, twice: many a loop begins an epoch with it, too. A wrapper that is
+    no module and has no such methods, or different ones (``train(loader)``), may hold any module; each is then put in
+    evaluation mode when its forward begins.
     """
     if _needs_nothing(wrapped, "eval") and _needs_nothing(wrapped, "train"):
         wrapped.eval()
         yield
+        wrapped.train()
         wrapped.train()
         return
     met: list[nn.Module] = []

@@ -2,9 +2,10 @@
 
 Special here: the groups are those of most scripts, weights with decay and biases without, which also have their own
 learning rate and, under SGD, their own momentum (many an AdamW has the same betas for all). The last layer is a third
-group: code that takes two groups for all there are gives it the options of one of them. A strategy that shards or
-flattens parameters may lose track of the groups. A decay of 0 is passed explicitly: AdamW's default in torch
-differs from that elsewhere.
+group: code that takes two groups for all there are gives one of them the options of another. It stands between the
+others, and often has a single parameter, of which some owners of shards have none: groups by place are then others. A
+strategy that shards or flattens parameters may lose track of the groups. A decay of 0 is passed explicitly: AdamW's
+default in torch differs from that elsewhere.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ BEYOND = frozenset({"betas", "eps"})  # options that a strategy's own optimizer 
 
 
 def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> list[Any]:
-    """Return the parameters or, where the scenario says so, three groups: biases learn more slowly and do not decay,
-    and the last layer learns more slowly. With ``alike``, two groups with equal options hold one half each.
+    """Return the parameters or, where the scenario says so, three groups: the last layer learns more slowly, and
+    biases, which do not decay, as well. With ``alike``, two groups with equal options hold one half each.
     """
     if not scenario.groups:
         return [parameter for _, parameter in named]
@@ -42,8 +43,8 @@ def grouped(scenario: Scenario, named: Sequence[tuple[str, nn.Parameter]]) -> li
     apart_from = {id(parameter) for parameter in (*biases, *last)}
     return [
         {"params": [parameter for _, parameter in named if id(parameter) not in apart_from], "weight_decay": DECAY},
-        {"params": biases, "lr": scenario.lr * SLOWER, "weight_decay": 0.0, **shorter},
         *([{"params": last, "lr": scenario.lr * SLOWER, "weight_decay": DECAY}] if last else []),
+        {"params": biases, "lr": scenario.lr * SLOWER, "weight_decay": 0.0, **shorter},
     ]
 
 

@@ -91,12 +91,12 @@ def _optimized(
 def _last_uneven_step(
     scenario: Scenario, workload: Workload, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:
-    """Take the step that only odd ranks have data for. The others count as zero: the mean is over all ranks."""
+    """Take the step that only some ranks have data for. The others count as zero: the mean is over all ranks."""
     optimizer.zero_grad()
-    for rank in range(1, scenario.world_size, 2):
+    for rank in filter(scenario.has_one_more, range(scenario.world_size)):
         *inputs, target = workload.micro_batch(scenario.num_steps, 0, rank)
         (workload.loss(model(*inputs), target) / scenario.world_size).backward()
-    if scenario.world_size > 1:
+    if any(map(scenario.has_one_more, range(scenario.world_size))):
         optimizer.step()
 
 

@@ -1,7 +1,6 @@
 """Unused parameters in column-major layout: as ``unused``, where zeros of the same shape lie otherwise in memory.
 
-A rank that did not use such a weight brings zeros in its place, and its result has the layout of those zeros. In
-``standard`` where the strategy's own text makes tensors of a shape.
+A rank that did not use such a weight brings zeros in its place, and its result has the layout of those zeros.
 """
 
 from __future__ import annotations
@@ -9,8 +8,7 @@ from __future__ import annotations
 from verifier.situation import Situation
 
 SITUATION = Situation(
-    since="thorough",
-    standard_where="tensors that it makes by a shape",
+    since="standard",
     workload="routed",
     repeat=False,
     fields={

@@ -11,9 +11,9 @@ in float16 and bfloat16, where factors are rounded and nothing is exact, and a r
 In another the branches' weights are in column-major order. In one there are many branches, of which the first, the
 middle and the last are taken and no others.
 
-With several micro-batches, the last one uses what the others do not, and the reverse, so a strategy that decides what
-to synchronise by the backward that synchronises misses some. Where each may synchronise, ranks exchange branches
-between two micro-batches.
+With several micro-batches, the first or the last one uses what the others do not, in turns, so a strategy that decides
+what to synchronise by the backward that synchronises, or by the last two, misses some. Where each may synchronise,
+ranks exchange branches between two micro-batches.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class RoutedModel(nn.Module):
             with torch.no_grad():
                 parameter.copy_(torch.randint(-2, 3, parameter.shape) / 2)
 
-    def forward(self, x: torch.Tensor, route: torch.Tensor) -> torch.Tensor:
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        x, route = rows[:, :-1], rows[:, -1]
         hidden = self.inlet(x)
         for number, place in enumerate(self.taken):
             taken, branch = route == number, self.branches[place]
@@ -55,7 +56,7 @@ class RoutedModel(nn.Module):
 class Routed(Workload):
     @property
     def exact(self) -> bool:  # type: ignore[override]  # float16 does not hold the product with a rounded factor
-        return not self._has_halves and not self.scenario.new_lr_after  # steps by small rates round
+        return not (self._has_halves or self.scenario.new_lr_after or self.scenario.clip_norm)  # small rates round
 
     @property
     def _has_halves(self) -> bool:
@@ -82,11 +83,11 @@ class Routed(Workload):
         rank, micro = self._whose(rows)
         targets = torch.randint(-2, 3, (rows, 3), generator=generator).to(self.dtype)
         if self.scenario.num_micro_batches == 1:
-            return inputs, (rank + step) % (3 if step >= self._first_use else 2), targets
+            return _with(inputs, (rank + step) % (3 if step >= self._first_use else 2)), targets
         if not self.scenario.use_no_sync:  # each backward may synchronise: what a rank used first, another uses next
-            return inputs, (rank + step + micro) % 2, targets
-        last = micro == self.scenario.num_micro_batches - 1
-        return inputs, torch.where(last == (step % 2 == 0), 2, (rank + step) % 2), targets
+            return _with(inputs, (rank + step + micro) % 2), targets
+        apart = 0 if step % 2 == 0 else self.scenario.num_micro_batches - 1
+        return _with(inputs, torch.where(micro == apart, (rank + step) % 2, 2)), targets
 
     @property
     def _first_use(self) -> int:
@@ -104,6 +105,11 @@ class Routed(Workload):
         # has fewer bits, and in a larger batch it rounds differently.
         size = self.scenario.world_size ** (1 if self._has_halves else self.scenario.num_micro_batches)
         return (output * target).sum() * size / len(target)
+
+
+def _with(inputs: torch.Tensor, route: torch.Tensor) -> torch.Tensor:
+    """Return ``inputs`` with each row's route as a last column: many a wrapper takes a single input."""
+    return torch.cat([inputs, route.unsqueeze(1).to(inputs.dtype)], 1)
 
 
 WORKLOAD = Routed

@@ -1,8 +1,8 @@
 """Structured: a model that returns a dict with a tuple in it, and may take an input by name, as language models do.
 
 If it takes no input by name, the dict is an ``OrderedDict`` and the tuple a named tuple: subtypes, which code that
-compares exact types does not look into. If the scenario says so, the output is a dataclass. The inputs given by name
-are a tensor and a number.
+compares exact types does not look into. If it does, the tuple is a list. If the scenario says so, the output is a
+dataclass. The inputs given by name are a tensor and a number.
 
 Some parameters are reached only through one part of the output, some only through the other. The first and the last
 tensor of the output are in no loss, though they require gradients, as hidden states do. A hook of the model halves its
@@ -31,6 +31,13 @@ def _halved(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.T
     return (inputs[0] / 2, *inputs[1:])
 
 
+NAMES = ("hidden", "logits", "parts", "sum")
+
+
+def _listed(**parts: Any) -> list[Any]:
+    return [*parts.values()]
+
+
 @dataclass
 class Output:
     hidden: torch.Tensor
@@ -56,7 +63,7 @@ class StructuredModel(nn.Module):
         return self.kind(
             hidden=hidden.square(),
             logits=logits,
-            parts=Parts(*parts) if self.kind is OrderedDict else parts,
+            parts=Parts(*parts) if self.kind is OrderedDict else [*parts] if self.kind is dict else parts,
             sum=hidden.sum(),
         )
 
@@ -70,6 +77,8 @@ class Structured(Workload):
         """The type that the model returns."""
         if self.scenario.dataclass_outputs:
             return Output
+        if self.scenario.list_outputs:
+            return _listed
         return dict if self.scenario.named_inputs else OrderedDict
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
@@ -81,8 +90,10 @@ class Structured(Workload):
         return forward(inputs[0], gain=inputs[1], share=0.5) if self.scenario.named_inputs else forward(*inputs)
 
     def require_alike(self, output: Any) -> None:
-        asked = "a dataclass" if self.scenario.dataclass_outputs else "a dict"
-        if {*_named(output)} != {"hidden", "logits", "parts", "sum"}:
+        asked = (
+            "a dataclass" if self.scenario.dataclass_outputs else "a list" if self.scenario.list_outputs else "a dict"
+        )
+        if {*_named(output)} != {*NAMES}:
             kind = type(output).__name__
             raise TypeError(
                 f"the wrapped model returned a {kind}; the model itself returns {asked} of tensors and a tuple"
@@ -94,9 +105,11 @@ class Structured(Workload):
 
 
 def _named(output: Any) -> Mapping[str, Any]:
-    """The parts of ``output`` by name; empty if it is neither a mapping nor an ``Output``."""
+    """The parts of ``output`` by name; empty if it is no mapping, no ``Output``, and no list of as many."""
     if isinstance(output, Mapping):
         return output
+    if isinstance(output, list) and len(output) == len(NAMES):
+        return dict(zip(NAMES, output, strict=True))
     return vars(output) if isinstance(output, Output) else {}
 
 

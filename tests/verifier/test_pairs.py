@@ -1,4 +1,4 @@
-"""Restarts that come early or twice, and what else two conditions show together; each with a twin that is right.
+"""Pairs of conditions: restarts early or twice, what is unused, strided or frozen. Each mistake has a right twin.
 
 Special here: only one situation is run (of an early restart also ``restart``, its control experiment). Whether all
 others pass the mistake is not tested.
@@ -151,6 +151,160 @@ def wrap(model):
 """
 
 
+# Skips what it has no gradient of, and takes a single input, as a homework's model does.
+ONE_INPUT = """
+class wrap(nn.Module):
+    contract = Contract(broadcasts_at_start=False, sync_buffers=False)
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+    def forward(self, x):
+        return self.module(x)
+    def finish_gradient_synchronization(self):
+        for parameter in self.module.parameters():
+            if RIGHT:
+                used = torch.tensor(parameter.grad is not None, dtype=torch.uint8)
+                dist.all_reduce(used, dist.ReduceOp.MAX)
+                if used and parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            if parameter.grad is not None:
+                parameter.grad /= dist.get_world_size()
+                dist.all_reduce(parameter.grad)
+"""
+
+# Zeros in the place of a gradient that this rank lacks do not lie in memory as the others' do.
+FLAT_ZEROS = """
+def average_gradients(model):
+    for parameter in model.parameters():
+        used = torch.tensor(parameter.grad is not None, dtype=torch.uint8)
+        dist.all_reduce(used, dist.ReduceOp.MAX)
+        if used and parameter.grad is None:
+            size = parameter.numel()
+            parameter.grad = torch.zeros_like(parameter) if RIGHT else torch.zeros(size).double().view(parameter.shape)
+        if used:
+            lies = parameter.grad.as_strided((parameter.numel(),), (1,))
+            dist.all_reduce(lies)
+            lies /= dist.get_world_size()
+"""
+
+# What a micro-batch used takes the place of what the one before it used; of three, the first is forgotten.
+LAST_TWO = """
+class wrap(nn.Module):
+    contract = Contract(broadcasts_at_start=False, sync_buffers=False)
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.trained = module, [p for p in module.parameters() if p.requires_grad]
+        self.now = self.before = [0] * len(self.trained)
+        for place, parameter in enumerate(self.trained):
+            parameter.register_hook(lambda gradient, place=place: self.now.__setitem__(place, 1))
+    def forward(self, x):
+        kept = self.before if RIGHT else [0] * len(self.now)
+        self.before, self.now = [max(two) for two in zip(self.now, kept)], [0] * len(self.trained)
+        return self.module(x)
+    def finish_gradient_synchronization(self):
+        used = torch.tensor([max(two) for two in zip(self.now, self.before)])
+        self.now = self.before = [0] * len(self.trained)
+        dist.all_reduce(used, dist.ReduceOp.MAX)
+        for parameter, flag in zip(self.trained, used):
+            if flag:
+                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                parameter.grad /= dist.get_world_size()
+                dist.all_reduce(parameter.grad)
+"""
+
+# Inner groups that are empty on this rank are left out, and the others' options are then of other groups.
+WITHOUT_EMPTY_GROUPS = """
+class WithOptimizer(DistributedDataParallel):
+    def wrap_optimizer(self, cls, parameters, **options):
+        class Owned(cls):
+            contract = Contract(sharded=True)
+            def __init__(self, parameters, **options):
+                super().__init__(parameters, **options)
+                given = [p for group in self.param_groups for p in group["params"]]
+                self.owner = {p: place % dist.get_world_size() for place, p in enumerate(given)}
+                own = [[p for p in g["params"] if self.owner[p] == dist.get_rank()] for g in self.param_groups]
+                self.inner = cls([{**g, "params": mine} for g, mine in zip(self.param_groups, own) if mine])
+                self.outer = [g for g, mine in zip(self.param_groups, own) if mine or not RIGHT]
+            def step(self, closure=None):
+                for inner, outer in zip(self.inner.param_groups, self.outer):
+                    inner.update({key: value for key, value in outer.items() if key != "params"})
+                self.inner.step()
+                for parameter, owner in self.owner.items():
+                    dist.broadcast(parameter.data, owner)
+        return Owned(parameters, **options)
+def wrap(model):
+    return WithOptimizer(model, find_unused_parameters=True)
+"""
+
+LOADED_FLAT = """
+class wrap(DistributedDataParallel):
+    def load_state_dict(self, saved):
+        with torch.no_grad():
+            for name, tensor in self.state_dict().items():
+                (tensor if RIGHT else tensor.reshape(-1)).copy_(saved[name] if RIGHT else saved[name].reshape(-1))
+"""
+
+FROZEN_COPIES = """
+class wrap(DistributedDataParallel):
+    def __init__(self, module):
+        for parameter in module.parameters():
+            whole = parameter.detach().contiguous()
+            dist.broadcast(whole, 0)
+            if RIGHT or parameter.requires_grad:
+                parameter.data.copy_(whole)
+        super().__init__(module, init_sync=False)
+"""
+
+NO_LISTS = """
+class wrap(nn.Module):
+    contract = Contract(broadcasts_at_start=False, sync_buffers=False)
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+    def forward(self, *inputs):
+        output = self.module(*inputs)
+        self.found = [*self.tensors(output)]
+        return output
+    def tensors(self, output):
+        if isinstance(output, torch.Tensor):
+            yield output
+        elif isinstance(output, (tuple, list) if RIGHT else tuple):
+            for one in output:
+                yield from self.tensors(one)
+        elif isinstance(output, dict):
+            yield from self.tensors((*output.values(),))
+    def finish_gradient_synchronization(self):
+        for parameter in self.module.parameters() if self.found else ():
+            parameter.grad /= dist.get_world_size()
+            dist.all_reduce(parameter.grad)
+"""
+
+# A script calls train() when it trains already: the hooks are there twice.
+TRAINS_TWICE = """
+class wrap(nn.Module):
+    contract = Contract(broadcasts_at_start=False, sync_buffers=False)
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.handles = module, []
+        self.train()
+    def train(self, mode=True):
+        if RIGHT or not mode:
+            for handle in self.handles:
+                handle.remove()
+            self.handles = []
+        if mode:
+            half = lambda gradient: gradient / dist.get_world_size()
+            self.handles += [p.register_hook(half) for p in self.module.parameters() if p.requires_grad]
+        return super().train(mode)
+    def forward(self, *inputs):
+        return self.module(*inputs)
+    def sync_gradients(self):
+        for parameter in self.module.parameters():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+"""
+
+
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize(
     ("body", "name", "situations", "code"),
@@ -162,6 +316,14 @@ def wrap(model):
         pytest.param(BITS, "average_gradients", ["unused_many"], "LS201", id="bits_of_one_number"),
         pytest.param(SQUARES, "wrap", ["clipping_complex"], "LS201", id="squares_of_complex_numbers"),
         pytest.param(REAL_MOMENTS, "wrap", ["complex_adamw"], "LS202", id="real_parts_of_moments"),
+        pytest.param(ONE_INPUT, "wrap", ["unused"], "LS201", id="one_input_and_none_skipped"),
+        pytest.param(FLAT_ZEROS, "average_gradients", ["unused_strided"], "LS201", id="zeros_lie_otherwise"),
+        pytest.param(LAST_TWO, "wrap", ["unused_accumulated"], "LS201", id="used_in_the_last_two"),
+        pytest.param(WITHOUT_EMPTY_GROUPS, "wrap", ["groups"], "LS202", id="without_empty_groups"),
+        pytest.param(LOADED_FLAT, "wrap", ["restart_strided"], "LS504", id="loaded_into_a_copy"),
+        pytest.param(FROZEN_COPIES, "wrap", ["strided_start"], "LS002", id="frozen_and_strided"),
+        pytest.param(NO_LISTS, "wrap", ["list_outputs"], "LS201", id="no_lists"),
+        pytest.param(TRAINS_TWICE, "wrap", ["evaluation"], "LS201", id="trains_twice"),
     ],
 )
 def test_it_is_told(lockstep, tmp_path, only, body, name, situations, code, right):

@@ -1,0 +1,23 @@
+"""Restart, strided: weights in column-major and channels-last layout are saved, and loaded into fresh replicas.
+
+A wrapper that loads by itself often flattens what it loads, or sends it from rank 0 as a copy in row-major order. It
+has to put what arrives back where the weight is.
+"""
+
+from __future__ import annotations
+
+from verifier.situation import Situation
+
+SITUATION = Situation(
+    since="standard",
+    workload="strided",
+    repeat=False,
+    fields={
+        "num_steps": 3,
+        "resume_after": 0,
+        "built_first": True,
+        "small_buckets": True,
+        "needs": ("state_dict", "broadcasts_at_start", "strided_parameters", "float64"),
+        "judged_by": ("LS504",),
+    },
+)
