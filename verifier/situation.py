@@ -26,7 +26,6 @@ from verifier.texts import (
     has_an_optimizer,
     has_to_do_with_optimizers,
     looks_for_outliers,
-    makes_by_shape,
     says_cap,
     says_complex,
     says_float16,
@@ -59,7 +58,6 @@ CONCERNS = {  # what the text of a strategy may show
     "outliers, or steps that it skips": looks_for_outliers,
     "an optimizer of its own": has_an_optimizer,
     "anything of an optimizer, or no text to read": has_to_do_with_optimizers,
-    "tensors that it makes by a shape": makes_by_shape,
     "the process group, asked about on import": asks_on_import,
 }
 THOROUGH_DELAY_MS = 2.0  # of its second and third seed: the network is late, and collectives overtake one another

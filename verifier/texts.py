@@ -142,8 +142,6 @@ looks_for_outliers = shown(
     r"spike|outlier|z_?score|threshold|anomal|skip|median|running_(mean|avg|norm)", any_case=True
 )
 says_cap = shown(r"\b((max_)?bucket_((cap|size)_)?mb|cap_mb)\b")
-_by_shape = shown(r"\b(new_)?(zeros|empty)\([^()]*(\.shape\b|\.size\(\))")
-_like, _contiguous = shown(r"\b(zeros|empty)_like\("), shown(r"\bcontiguous\(")
 defines_add_param_group = shown(r"\bdef add_param_group\b")
 has_an_optimizer = shown(r"\bclass\s+\w+\(.*optim|\bdef\s+(wrap_optimizer|make_optimizer|step)\b", any_case=True)
 
@@ -163,11 +161,6 @@ def _imports_what_is_installed(text: bytes) -> bool:
     tops = {name.partition(".")[0] for level, name in imported_in(text) if not level}
     folders = (_where(top) for top in tops - SPEAKS_OF_ALL - sys.stdlib_module_names - {"numpy"})
     return any(folder is not None and INSTALLED & set(folder.parts) for folder in folders)
-
-
-def makes_by_shape(ref: StrategyRef) -> bool:
-    """Return whether the text of ``ref`` makes tensors whose memory layout may differ from their parameters'."""
-    return _by_shape(ref) or (_like(ref) and _contiguous(ref))
 
 
 def asks_on_import(ref: StrategyRef) -> bool:

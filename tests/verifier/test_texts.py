@@ -25,8 +25,6 @@ from verifier.texts import has_to_do_with_optimizers, says_float16, says_norm_ty
         ("complex_accumulated", "torch.view_as_real(model)", "torch.view(model)"),
         ("accumulated_adamw", "A(model)\nclass A(torch.optim.SGD): pass", "A(model)\nclass A(nn.Module): pass"),
         ("imported_first", "A(model)\ndef A(m, size=dist.get_world_size()): pass", "A(model, dist.get_world_size())"),
-        ("unused_strided", "torch.zeros(model.shape)", "torch.zeros(8)"),
-        ("unused_strided", "torch.zeros_like(model), model.contiguous()", "torch.zeros_like(model)"),
         ("infinite_loss", "A(model)\ndef backward(self): pass", "A(model).all_reduce()"),
         ("loss_no_number", "A(model, torch.isfinite)", "A(model, torch.sum)"),
         ("dropped_micro_batch", "A(model)\ndef no_sync(self): pass", "A(model)\ndef sync(self): pass"),

@@ -60,14 +60,15 @@ def _is_wrong(recording: Recording) -> bool:
 def right_before(recording: Recording, last: int) -> bool:
     """Return whether weights were right up to step ``last``, after which they were saved.
 
-    With sharded state, a rank that fetches weights in the next forward did not receive the last ones. It is then enough
-    that another rank had them, or that they were still under way.
+    The last ones may have been under way still, into a copy that the next forward puts in place. With sharded state, a
+    rank that fetches weights in the next forward did not receive them, and it is enough that another rank had them.
     """
     failures = compare_weights(recording, range(last + 1)).failures
-    late = contract_of(recording).get("sharded") and {failure.step for failure in failures} == {last}
+    if not failures or {failure.step for failure in failures} != {last}:
+        return not failures
     wrong = Counter(failure.parameter for failure in failures)
     somewhere = all(number < recording.scenario.world_size for number in wrong.values())  # at its owner's
-    return not failures or bool(late and (somewhere or saved_under_way(recording)))
+    return saved_under_way(recording) or bool(contract_of(recording).get("sharded") and somewhere)
 
 
 def saved_under_way(recording: Recording) -> bool:

@@ -14,7 +14,7 @@ SITUATION = Situation(
     repeat=False,
     fields={
         "num_steps": 3,
-        "resume_after": 0,
+        "resume_after": 1,
         "built_first": True,
         "small_buckets": True,
         "needs": ("state_dict", "broadcasts_at_start", "strided_parameters", "float64"),
