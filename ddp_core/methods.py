@@ -11,7 +11,7 @@ import gc
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
@@ -125,6 +125,13 @@ def leads_to(owner: Any, start: str, name: str) -> bool:
             if isinstance(beside, FunctionType) and beside.__module__ == function.__module__:
                 left.append(beside)
     return False
+
+
+def mentions(owner: Any, names: Collection[str]) -> bool:
+    """Return whether one of ``names`` occurs in the code of any method of ``owner``'s classes, except torch's."""
+    kinds = (kind for kind in type(owner).__mro__ if kind.__module__.split(".")[0] != "torch")
+    own = (value for kind in kinds for value in vars(kind).values() if isinstance(value, FunctionType))
+    return any(name in names for function in own for name in _names_in(function.__code__))
 
 
 def _methods(owner: Any, name: str) -> Iterator[FunctionType]:

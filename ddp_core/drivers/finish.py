@@ -6,7 +6,8 @@ launched the work. Other names of that kind, such as ``wait_all_communications()
 style knows a name that the wrapper has. For an object that cannot be called on inputs, the verb alone is enough.
 
 Some leave the launch to the loop as well: ``start_gradient_synchronization()``, or a ``reduce_gradients()`` that starts
-asynchronous work and waits for nothing. That is called first, unless the wrapper calls it by itself.
+asynchronous work and waits for nothing. That is called first, unless the wrapper calls it by itself, or has hooks of
+its own: those launch, and the method is for who goes without.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch import nn
 
 from ddp_core.driver import Driver, runs
 from ddp_core.drivers import explicit
-from ddp_core.methods import CalledByLoop, backward_through, first_of, is_bound_elsewhere, leads_to, require
+from ddp_core.methods import CalledByLoop, backward_through, first_of, is_bound_elsewhere, leads_to, mentions, require
 
 NAME = "finish_gradient_synchronization"
 OTHER_NAMES = (
@@ -42,6 +43,7 @@ OBJECTS = {  # what may be finished, one or several; any other word, as in 'fini
     "synchronization", "the", "work",
 }  # fmt: skip
 STARTS = re.compile("^(start|launch|begin|issue)_.*(grad|sync|reduc|comm)")
+HOOKS = {"register_post_accumulate_grad_hook", "register_hook", "register_multi_grad_hook", "queue_callback"}
 OF_OTHER_STYLES = ("step", "wrap_optimizer", "reshard", "broadcast_parameters")
 
 
@@ -102,6 +104,8 @@ def _guessed(wrapped: Any) -> str | None:
 
 def _started_by(wrapped: Any, finish: str) -> str | None:
     """Return the method without arguments that launches what ``finish`` completes, if a loop has to call it."""
+    if mentions(wrapped, HOOKS):
+        return None
     named = [name for name in dir(type(wrapped)) if STARTS.search(name) and first_of(wrapped, (name,))]
     known = [name for name in (explicit.method_of(wrapped),) if name not in (None, finish)]
     launching = (name for name in (*named, *known) if name and _only_starts(wrapped, name))

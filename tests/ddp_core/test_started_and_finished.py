@@ -80,6 +80,14 @@ class HooksStart(StartFinish):
         self.layer.weight.register_post_accumulate_grad_hook(lambda _: self.start_gradient_synchronization())
 
 
+class Overlaps(StartFinish):
+    """Hooks launch by another way, and the method is for who has none."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer.weight.register_post_accumulate_grad_hook(lambda _: self._launch())
+
+
 class Whole(Asynchronous):
     """A reduction that waits is an alternative to hooks, and no part of a pair."""
 
@@ -96,7 +104,7 @@ def step(driver, model):
     driver.before_step()
 
 
-@pytest.mark.parametrize("kind", [StartFinish, ReduceWait, AllReduceWait, FinishStarts, HooksStart])
+@pytest.mark.parametrize("kind", [StartFinish, ReduceWait, AllReduceWait, FinishStarts, HooksStart, Overlaps])
 def test_each_of_a_pair_is_called_once_a_step(kind):
     model = kind()
     driver = drive(model, model)
