@@ -185,8 +185,15 @@ def test_what_rank_zero_saves_for_all_has_to_be_loaded(verdicts):
     assert verdicts(body, "LS503", "LS504") == {"LS503": "pass", "LS504": "fail"}
 
 
+@pytest.mark.usefixtures("in_short")
 def test_what_rank_zero_hands_out_while_it_loads(verdicts):
     assert verdicts(HANDED_OUT, "LS503", "LS504", name="Own") == {"LS503": "pass", "LS504": "pass"}
+
+
+def test_what_torch_hands_out_from_rank_zero_is_not_laid_out_as_it_was(verdicts, only):
+    """torch 2.13: the other ranks put a weight in column-major or channels-last layout back in another order."""
+    only("restart_strided")
+    assert verdicts(HANDED_OUT, "LS504", name="Own") == {"LS504": "fail"}
 
 
 def test_what_rank_zero_hands_out_has_to_arrive(verdicts):
