@@ -3,6 +3,8 @@
 A wrapper that loads by itself often flattens what it loads, or sends it from rank 0 as a copy in row-major order. It
 has to put what arrives back where the weight is. Without the restart it is ``strided``: what is wrong there as well is
 not caused by loading.
+
+In ``standard`` where the strategy's own text defines a ``state_dict()`` or a ``load_state_dict()``.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 from verifier.situation import Situation
 
 SITUATION = Situation(
-    since="standard",
+    since="thorough",
+    standard_where="a state_dict() of its own",
     workload="strided",
     repeat=False,
     fields={

@@ -1,8 +1,8 @@
 """Structured: a model that returns a dict with a tuple in it, and may take an input by name, as language models do.
 
 If it takes no input by name, the dict is an ``OrderedDict`` and the tuple a named tuple: subtypes, which code that
-compares exact types does not look into. If it does, the tuple is a list. If the scenario says so, the output is a
-dataclass. The inputs given by name are a tensor and a number.
+compares exact types does not look into. If it does, a list is returned in the dict's place. If the scenario says so,
+the output is a dataclass. The inputs given by name are a tensor and a number.
 
 Some parameters are reached only through one part of the output, some only through the other. The first and the last
 tensor of the output are in no loss, though they require gradients, as hidden states do. A hook of the model halves its
@@ -63,7 +63,7 @@ class StructuredModel(nn.Module):
         return self.kind(
             hidden=hidden.square(),
             logits=logits,
-            parts=Parts(*parts) if self.kind is OrderedDict else [*parts] if self.kind is dict else parts,
+            parts=Parts(*parts) if self.kind is OrderedDict else parts,
             sum=hidden.sum(),
         )
 
@@ -77,9 +77,7 @@ class Structured(Workload):
         """The type that the model returns."""
         if self.scenario.dataclass_outputs:
             return Output
-        if self.scenario.list_outputs:
-            return _listed
-        return dict if self.scenario.named_inputs else OrderedDict
+        return _listed if self.scenario.list_outputs or self.scenario.named_inputs else OrderedDict
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         sizes = (6, 1, 3) if self.scenario.named_inputs else (6, 3)
@@ -90,9 +88,7 @@ class Structured(Workload):
         return forward(inputs[0], gain=inputs[1], share=0.5) if self.scenario.named_inputs else forward(*inputs)
 
     def require_alike(self, output: Any) -> None:
-        asked = (
-            "a dataclass" if self.scenario.dataclass_outputs else "a list" if self.scenario.list_outputs else "a dict"
-        )
+        asked = "a dataclass" if self.kind is Output else "a list" if self.kind is _listed else "a dict"
         if {*_named(output)} != {*NAMES}:
             kind = type(output).__name__
             raise TypeError(
