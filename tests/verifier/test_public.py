@@ -6,6 +6,7 @@ Each is rebuilt in our own words, as small as possible (the first round: ``test_
 from __future__ import annotations
 
 import pytest
+import torch
 
 HEAD = """
 import torch, torch.distributed as dist
@@ -190,6 +191,7 @@ def test_what_rank_zero_hands_out_while_it_loads(verdicts):
     assert verdicts(HANDED_OUT, "LS503", "LS504", name="Own") == {"LS503": "pass", "LS504": "pass"}
 
 
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a mistake of torch's own, seen in 2.13")
 def test_what_torch_hands_out_from_rank_zero_is_not_laid_out_as_it_was(verdicts, only):
     """torch 2.13: the other ranks put a weight in column-major or channels-last layout back in another order."""
     only("restart_strided")
