@@ -68,7 +68,7 @@ OF_EACH_KIND = [
 @pytest.fixture
 def in_short(only):
     """Restrict later verifications to situations of each kind, about a fifth of all: what else they meet is not tried
-    here, unless LOCKSTEP_ALL_ROWS=1 says so (``make matrix``).
+    here, unless LOCKSTEP_ALL_ROWS=1 says so.
     """
     if not os.environ.get("LOCKSTEP_ALL_ROWS"):
         only(*OF_EACH_KIND)
