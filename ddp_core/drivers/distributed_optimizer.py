@@ -16,20 +16,17 @@ import torch
 from torch import nn
 
 from ddp_core.arguments import filled, names_an_optimizer
-from ddp_core.driver import Driver
-from ddp_core.drivers.finish import left_by_optimizer
-from ddp_core.methods import CalledByLoop
+from ddp_core.drivers.finish import AsksTheOptimizer
 
 CLASSES = ("optimizer_class", "optimizer_cls", "optim_class", "optim_cls", "optimizer_type")
 PARAMETERS = ("params", "parameters")
 
 
-class DistributedOptimizerDriver(Driver):
+class DistributedOptimizerDriver(AsksTheOptimizer):
     style = "distributed_optimizer"
     is_no_wrapper = True
     wraps_forward = False
     could_broadcast = False
-    _reduces: CalledByLoop | None = None
 
     def __init__(self, build: Callable[..., Any], model: nn.Module, **options: Any) -> None:
         super().__init__(model, model)
@@ -55,17 +52,8 @@ class DistributedOptimizerDriver(Driver):
             by_name = filled(self._build, self._options, self.model, None)
             built = self._build(cls(parameters, **options), **by_name)
         self.optimizer_of_wrap = built
-        self._reduces = left_by_optimizer(built)
+        self.ask(built)
         return built
-
-    def backward(self, loss: torch.Tensor) -> None:
-        if self._reduces is not None:
-            self._reduces.forget()
-        super().backward(loss)
-
-    def before_step(self) -> None:
-        if self._reduces is not None:
-            self._reduces()
 
 
 def argument(target: Any, place: int) -> str | None:

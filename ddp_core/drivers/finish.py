@@ -77,7 +77,26 @@ def left_to_loop(wrapped: Any) -> CalledByLoop | None:
     return None if name is None or leads_to(wrapped, "step", name) else CalledByLoop(wrapped, name)
 
 
-def left_by_optimizer(optimizer: Any) -> CalledByLoop | None:
+class AsksTheOptimizer(Driver):
+    """A loop whose optimizer may have a method that is called before its ``step()``."""
+
+    _reduces: CalledByLoop | None = None
+
+    def ask(self, optimizer: Any) -> None:
+        """Look for such a method of ``optimizer``, which was just made."""
+        self._reduces = _left_by_optimizer(optimizer)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        if self._reduces is not None:
+            self._reduces.forget()
+        super().backward(loss)
+
+    def before_step(self) -> None:
+        if self._reduces is not None:
+            self._reduces()
+
+
+def _left_by_optimizer(optimizer: Any) -> CalledByLoop | None:
     """Return the known method of ``optimizer`` that a loop calls before ``step()``. None: it has none, ``step()`` calls
     it, or a hook holds it.
     """

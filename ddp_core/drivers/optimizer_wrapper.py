@@ -13,15 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddp_core.driver import WRAP_OPTIMIZER, Driver
-from ddp_core.drivers.finish import left_by_optimizer
-from ddp_core.methods import CalledByLoop
+from ddp_core.driver import WRAP_OPTIMIZER
+from ddp_core.drivers.finish import AsksTheOptimizer
 
 
-class OptimizerWrapperDriver(Driver):
+class OptimizerWrapperDriver(AsksTheOptimizer):
     style = "optimizer_wrapper"
     specificity = 8
-    _reduces: CalledByLoop | None = None
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
@@ -31,17 +29,8 @@ class OptimizerWrapperDriver(Driver):
         self, cls: type[torch.optim.Optimizer], parameters: list[nn.Parameter], **options: Any
     ) -> torch.optim.Optimizer:
         made = super().make_optimizer(cls, parameters, **options)
-        self._reduces = left_by_optimizer(made)
+        self.ask(made)
         return made
-
-    def backward(self, loss: torch.Tensor) -> None:
-        if self._reduces is not None:
-            self._reduces.forget()
-        super().backward(loss)
-
-    def before_step(self) -> None:
-        if self._reduces is not None:
-            self._reduces()
 
 
 DRIVER = OptimizerWrapperDriver
