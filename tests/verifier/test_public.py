@@ -186,8 +186,8 @@ def test_what_rank_zero_saves_for_all_has_to_be_loaded(verdicts):
     assert verdicts(body, "LS503", "LS504") == {"LS503": "pass", "LS504": "fail"}
 
 
-@pytest.mark.usefixtures("in_short")
-def test_what_rank_zero_hands_out_while_it_loads(verdicts):
+def test_what_rank_zero_hands_out_while_it_loads(verdicts, only):
+    only("resume", "restart", "restart_groups", "restart_unused", "restart_twice")
     assert verdicts(HANDED_OUT, "LS503", "LS504", name="Own") == {"LS503": "pass", "LS504": "pass"}
 
 
