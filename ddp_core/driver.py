@@ -24,6 +24,7 @@ SYNC_FLAGS = ("require_backward_grad_sync", "require_gradient_sync")
 SYNC_SWITCH = "set_requires_gradient_sync"  # of torch's fully_shard and replicate: it stays as it was set
 ZERO_BUFFERS = ("zero_grad_buffer", "zero_grad_buffers")  # Megatron's name, and a variant of it
 WRAP_OPTIMIZER = "wrap_optimizer"  # a method of what was wrapped, or a function beside ``wrap``
+ON_START = "on_train_batch_start"  # a method of the wrapper, as in Stanford's CS336
 CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_by_norm")  # torch's name; fairscale's OSS; ColossalAI
 
 
@@ -67,7 +68,10 @@ class Driver:
         return model
 
     def start_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Called before anything else in a step."""
+        """Called before anything else in a step. Some wrappers prepare for it, by ``on_train_batch_start()``."""
+        start = getattr(self.wrapped, ON_START, None)
+        if callable(start) and takes(start, 0) and self.wrapped is not self.model:
+            start()
 
     @property
     def callee(self) -> Any:

@@ -84,7 +84,7 @@ def _read_events(found: RankRecording, store: np.ndarray, events: list[dict[str,
             found.tensors[key] = entry
         elif kind == "collective":
             issued.append(event)
-        elif kind == "landed":
+        elif kind in ("landed", "abandoned"):
             landed[event["seq"]] = event
         elif kind == "loss":
             found.losses[event["step"]] = event["value"]

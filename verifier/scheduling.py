@@ -33,21 +33,20 @@ def reschedule(optimizer: Any, scenario: Scenario, step: int) -> str | None:
     return None
 
 
-def reschedule_others(optimizer: Any, scenario: Scenario, step: int) -> bool:
-    """After the scenario's step, multiply by ``FACTOR`` the first beta of all groups, the first group's decay and the
-    last one's rate. Return False if a group does not show these, and nothing was changed.
-    """
-    if step != scenario.new_options_after:
-        return True
+def hides_others(optimizer: Any) -> bool:
+    """Return whether some group does not show the options that ``reschedule_others`` changes."""
     groups = getattr(optimizer, "param_groups", None)
-    if not isinstance(groups, list) or len(groups) != NUM_GROUPS or not all(_has_all(group) for group in groups):
-        return False
+    return not isinstance(groups, list) or len(groups) != NUM_GROUPS or not all(_has_all(group) for group in groups)
+
+
+def reschedule_others(optimizer: Any) -> None:
+    """Multiply by ``FACTOR`` the first beta of all groups, the first group's decay and the last one's rate."""
+    groups = optimizer.param_groups
     for group in groups:
         first, *others = group["betas"]
         group["betas"] = (first * FACTOR, *others)
     groups[0]["weight_decay"] *= FACTOR
     groups[-1]["lr"] *= FACTOR
-    return True
 
 
 def _is_torchs(optimizer: Any) -> bool:

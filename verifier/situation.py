@@ -34,6 +34,7 @@ from verifier.texts import (
     says_norm_type,
     says_precision,
     says_sizes,
+    says_sparse,
     speaks_of_losses,
     speaks_of_nodes,
 )
@@ -54,6 +55,7 @@ CONCERNS = {  # what the text of a strategy may show
     "an add_param_group()": defines_add_param_group,
     "local ranks, or groups that it makes": speaks_of_nodes,
     "complex numbers": says_complex,
+    "sparse gradients": says_sparse,
     "a cap of its buckets": says_cap,
     "half precision": says_precision,
     "outliers, or steps that it skips": looks_for_outliers,

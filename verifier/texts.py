@@ -132,6 +132,7 @@ every_few_steps = shown(
 )
 says_sizes = shown(r"numel\(\)\s*[<>]|[<>]=?\s*\w+(\.\w+)*\.numel\(\)|<<\s*\d\d|\*\*\s*\d\d|\.chunk\(")
 says_complex = shown(r"complex|view_as_real|is_floating_point", any_case=True)  # the last excludes complex numbers
+says_sparse = shown(r"sparse|coalesce\(|\.layout\b", any_case=True)
 speaks_of_nodes = shown(
     r"local_rank|local_world|node_rank|group_rank|new_group|new_subgroups|device_mesh", any_case=True
 )

@@ -19,7 +19,7 @@ from ddp_core.driver import Driver
 from verifier import noise
 from verifier import workload as workloads
 from verifier.journal import Journal
-from verifier.lines import MAKING_OPTIMIZER, NOT_RESCHEDULED, STOPPED_AFTER
+from verifier.lines import MAKING_OPTIMIZER, STOPPED_AFTER
 from verifier.observe.observer import Observer
 from verifier.run import clipping, grouping, update_rule
 from verifier.run.amid import amid
@@ -37,13 +37,14 @@ from verifier.run.names import Names
 from verifier.run.nudging import nudge
 from verifier.run.overflow import finite_everywhere, overflow
 from verifier.run.reference import attach_tags, casting, describe
+from verifier.run.rescheduling import reschedule_alike
 from verifier.run.resuming import resume
 from verifier.run.saving import save_and_go_on
 from verifier.run.second_look import looking_again
 from verifier.run.streams import seed_streams, seed_torch, states
 from verifier.run.wrapping import wrapped_by
 from verifier.scenario import Scenario
-from verifier.scheduling import reschedule, reschedule_others
+from verifier.scheduling import reschedule
 from verifier.spikes import added_to_loss
 
 NONE: frozenset[int] = frozenset()
@@ -130,8 +131,7 @@ class Subject:
             if reason := reschedule(self.optimizer, self.scenario, step):
                 self.journal.note("not_claimed", reason)
                 return False
-            if not reschedule_others(self.optimizer, self.scenario, step):
-                self.journal.note(NOT_RESCHEDULED, step)
+            reschedule_alike(self, step)
             if step == self.scenario.change_after:
                 change(self)
             if step in self.scenario.evaluate_after:

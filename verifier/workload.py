@@ -140,6 +140,30 @@ def saw(name: str, buffer: torch.Tensor) -> None:
 
 
 @uncompiled
+def saw_buffers(model: nn.Module) -> None:
+    """Called by ``model`` at the start of a forward: ``saw`` for each of its buffers.
+
+    A strategy may fetch those of a module that has pre-hooks just in time: they are seen when its last one has run.
+    """
+    for prefix, module in model.named_modules():
+        names = [(f"{prefix}.{name}" if prefix else name, name) for name, _ in module.named_buffers(recurse=False)]
+        if names and module is not model and module._forward_pre_hooks:
+            _see_at_its_entrance(module, names)
+        else:
+            for name, own in names:
+                saw(name, getattr(module, own))
+
+
+def _see_at_its_entrance(module: nn.Module, names: list[tuple[str, str]]) -> None:
+    def begins(module: nn.Module, _: Any) -> None:
+        handle.remove()
+        for name, own in names:
+            saw(name, getattr(module, own))
+
+    handle = module.register_forward_pre_hook(begins)
+
+
+@uncompiled
 def left(name: str, buffer: torch.Tensor) -> None:
     """Called by models at the end of a forward, for each buffer that it may have changed."""
     if _leaving is not None:

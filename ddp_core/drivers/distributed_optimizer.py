@@ -17,6 +17,7 @@ from torch import nn
 
 from ddp_core.arguments import filled, names_an_optimizer
 from ddp_core.drivers.finish import AsksTheOptimizer
+from ddp_core.methods import NotDrivable
 
 CLASSES = ("optimizer_class", "optimizer_cls", "optim_class", "optim_cls", "optimizer_type")
 PARAMETERS = ("params", "parameters")
@@ -51,6 +52,11 @@ class DistributedOptimizerDriver(AsksTheOptimizer):
         else:
             by_name = filled(self._build, self._options, self.model, None)
             built = self._build(cls(parameters, **options), **by_name)
+        if built is None:
+            raise NotDrivable(
+                f"{getattr(self._build, '__name__', 'the strategy')}() took an optimizer and returned None, where one "
+                "to step was expected: return it; or if a loop calls it before each step, say --driver function"
+            )
         self.optimizer_of_wrap = built
         self.ask(built)
         return built

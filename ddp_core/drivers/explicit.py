@@ -51,6 +51,7 @@ class ExplicitDriver(Driver):
         return known is not None and not steps_by_itself(wrapped)
 
     def start_step(self, optimizer: torch.optim.Optimizer) -> None:
+        super().start_step(optimizer)
         if self._asks is not None:
             self._given = (what_it_asks_for(self._asks, self.model, optimizer),)
 

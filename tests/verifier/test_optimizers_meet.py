@@ -15,7 +15,7 @@ from verifier import catalogue
 from verifier.request import Builtin, Request
 from verifier.run.grouping import grouped
 from verifier.scenario import NUM_GROUPS
-from verifier.scheduling import reschedule_others
+from verifier.scheduling import hides_others
 from verifier.situation import plan
 
 FLAT = """
@@ -163,7 +163,7 @@ def test_all_groups_are_asked_for_and_rescheduled():
         model = catalogue.WORKLOADS.load(scenario.workload).WORKLOAD(scenario).model(None)
         groups = grouped(scenario, list(model.named_parameters()))
         assert len(groups) == NUM_GROUPS
-        assert reschedule_others(torch.optim.AdamW(groups), scenario, scenario.new_options_after)
+        assert not hides_others(torch.optim.AdamW(groups))
 
 
 def test_a_declared_sum_that_is_summed_again_is_told_as_that(lockstep, tmp_path, only):

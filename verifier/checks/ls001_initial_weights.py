@@ -40,7 +40,7 @@ def initial_weights(recording: Recording) -> Findings:
     if scenario.world_size == 1:
         findings.not_claimed = "one rank has no other to agree with"
         return findings
-    contract = recording.ranks[0].notes.get("contract", {})
+    contract = contract_of(recording)
     if not contract.get("broadcasts_at_start", True) and not scenario.same_start:
         findings.not_claimed = "the strategy declares broadcasts_at_start=False"
         return findings
@@ -112,7 +112,7 @@ def _patchwork(recording: Recording, name: str) -> Failure | None:
     """A failure if the shards of ``name`` together are not the weights that *one* rank had built."""
     whole = recording.ranks[0].tensor("weight", -1, name)
     built = [rank.tensor("built", -1, name) for rank in recording.ranks]
-    sharded = recording.ranks[0].notes.get("contract", {}).get("sharded")
+    sharded = contract_of(recording).get("sharded")
     if whole is None or whole.values is None or (whole.shard is None and not sharded):
         return None
     wholes = [t.values for t in built if t is not None and t.values is not None]
@@ -133,8 +133,6 @@ def _patchwork(recording: Recording, name: str) -> Failure | None:
 
 def _replaced(recording: Recording, name: str) -> Failure | None:
     """A failure if all ranks agree on weights that, up to rounding, no rank had built and that are not their mean."""
-    if recording.ranks[0].notes.get("contract", {}).get("lossy"):
-        return None
     held = recording.ranks[0].tensor("weight", -1, name)
     tensors = [rank.tensor("built", -1, name) for rank in recording.ranks]
     built = [tensor.values for tensor in tensors if tensor is not None and tensor.values is not None]
@@ -145,6 +143,8 @@ def _replaced(recording: Recording, name: str) -> Failure | None:
     apart = [float(np.abs(held.values - values).max(initial=0.0)) for values in (*built, np.mean(built, axis=0))]
     if min(apart) <= NEAR * float(np.abs(built).max(initial=0.0)):
         return None
+    total = np.sum(built, axis=0)
+    added = bool(np.abs(held.values - total).max(initial=0.0) <= NEAR * float(np.abs(total).max(initial=0.0)))
     return Failure(
         scenario=recording.scenario.name,
         rank=0,
@@ -153,9 +153,11 @@ def _replaced(recording: Recording, name: str) -> Failure | None:
         observed=f"others, {min(apart):g} off at most from the nearest",
         cause="start_replaced",
         confidence=0.9,
-        explanation=f"all ranks start with the same values of {name}, and no rank had built them: weights that were "
-        "loaded before wrapping are lost",
-        hint="do not initialise the model again to make replicas equal: broadcast what rank 0 has",
+        explanation=f"all ranks start with the same values of {name}, "
+        + ("the sum of those that ranks had built" if added else "and no rank had built them: what was loaded is lost"),
+        hint="divide by the world size, or broadcast what rank 0 has"
+        if added
+        else "do not initialise the model again to make replicas equal: broadcast what rank 0 has",
     )
 
 

@@ -55,8 +55,8 @@ from verifier.recording import Recording
 def gradient_equivalence(recording: Recording) -> Findings:
     if recording.scenario.subgroups:
         return compare_in_groups(recording)
-    if recording.scenario.input_gradients:
-        return look_for_input_gradients(recording)
+    if recording.scenario.input_gradients and (detached := look_for_input_gradients(recording)) is not None:
+        return detached
     findings = compare_gradients(recording)
     findings.failures = whose_weights_are_wrong(recording, told_by_state(recording, findings.failures))
     if recording.scenario.autocast:

@@ -26,6 +26,7 @@ GATHERS = {
     *("gather_", "gather_into_tensor_"),
 }
 EXCHANGES = frozenset({*GATHERS, "alltoall_", "alltoall_base_", *SENDS, *RECEIVES})
+HANDING_OUT = frozenset({"broadcast_", "scatter_"})
 FLOATING = ("float", "bfloat", "complex")
 
 
@@ -51,10 +52,15 @@ def no_sync_silent(recording: Recording) -> Findings:
 
 def _gathered(recording: Recording, rank: RankRecording) -> list[Collective]:
     """Exchanges in a silent backward, if the strategy's forwards need none: these must carry gradients."""
-    exchanged = [c for c in rank.collectives if c.op in EXCHANGES and c.dtype.startswith(FLOATING) and c.numel > 1]
-    if contract_of(recording).get("sharded") or any(c.phase == "forward" for c in exchanged):
+    if contract_of(recording).get("sharded"):
         return []
-    return [c for c in exchanged if c.no_sync and c.phase == "backward"]
+    several = [c for c in rank.collectives if c.dtype.startswith(FLOATING) and c.numel > 1]
+    for kind in (EXCHANGES, HANDING_OUT):
+        exchanged = [c for c in several if c.op in kind]
+        loud = [c for c in exchanged if c.no_sync and c.phase == "backward"]
+        if loud and not any(c.phase == "forward" for c in exchanged):
+            return loud
+    return []
 
 
 def _failure(recording: Recording, rank: RankRecording, loud: list[Collective], what: str) -> Failure:

@@ -47,7 +47,7 @@ def no_sync_restored(recording: Recording) -> Findings:
         )
     findings = Findings() if in_parts else _agree(recording, step)
     for failure in findings.failures:
-        failure.confidence = 0.9  # this step might have gone wrong without the exception, too
+        failure.confidence = 0.8  # this step might have gone wrong without the exception, too
     if not findings.failures and not own_steps(recording):
         findings.comparisons += gradients.comparisons
         findings.failures += gradients.failures

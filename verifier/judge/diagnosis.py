@@ -102,8 +102,9 @@ def _written_in_flight(e: GradientEvidence) -> Cause | None:
         return None
     return Cause(
         "written_in_flight",
-        0.9,
-        "a tensor was written to between the start of its collective and the wait for it, and the write was lost",
+        0.7,  # it may have been another tensor
+        "in this step a tensor was written to between the start of its collective and the wait for it, and such a "
+        "write is lost",
         "call work.wait() before scaling, clipping or zeroing what the collective works on",
     )
 

@@ -1,8 +1,9 @@
 """Gradients of ranks that train in groups of their own: each must be its group's mean. Pure functions.
 
 Special here: the single process has no groups, but it has computed each rank's own gradient. Where ``.grad`` does not
-show the gradient that was stepped by, the weights do: it is the first step of plain SGD. A strategy that names a rank
-of another group is stopped by torch, and recognised by torch's message.
+show the gradient that was stepped by, the weights do: it is a step of plain SGD. After the first step groups are at
+weights that the single process never had, so later steps are compared where gradients are tagged, which depend on no
+weights. A strategy that names a rank of another group is stopped by torch, and recognised by torch's message.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from verifier.judge.comparison import UNIT_ROUNDOFF, widened
 from verifier.judge.equivalence import blocked_reference
 from verifier.judge.inquiry import local_gradients
 from verifier.recording import RankRecording, Recording
+from verifier.scenario import SGD_MOMENTUM
 from verifier.subgroups import groups, listed, members
 from verifier.verdict import Failure
 
@@ -28,45 +30,55 @@ HIDDEN = "gradients are not what .grad shows, and what a group's weights should 
 NOT_A_MEMBER = re.compile(r"Global rank (\d+) is not part of group")  # torch's own words
 OTHER_NORM = "the strategy declares average='sum', and what is clipped is then another norm"
 ROUNDINGS = 16  # of the largest element
+FINEST = 1e-10  # of the largest element: what float64 shows, where .grad holds what is stepped by
 Alike = Callable[[np.ndarray, np.ndarray], bool]
 Own = dict[int, np.ndarray]  # the ranks' own gradients of a parameter, as the single process computed them
 
 
 def compare_in_groups(recording: Recording) -> Findings:
-    """Compare every rank's gradient of the first step, and its weights' first movement, with its group's mean.
+    """Compare every rank's gradients, and the movement of its weights, with its group's mean: in the first step, and
+    in all steps where gradients are tagged. Stops after the first wrong step.
 
     Not claimed where gradients are kept outside ``.grad`` and the update rule is the strategy's own, nor where ranks
     show parts of weights whose place in the whole is unknown.
     """
     if roots := _foreign_roots(recording):
         return Findings(comparisons=len(roots), failures=roots)
-    contract = contract_of(recording)
     if reason := _not_comparable(recording):
         return Findings(not_claimed=reason)
     if not recording.complete:
         return Findings(blocked="not every rank came to its end in the group that it was given")
     findings, hidden = Findings(blocked=blocked_reference(recording)), False
-    clipped_by = {} if findings.blocked else _clipped_by(recording)
-    for name in recording.parameter_names if not findings.blocked else ():
+    for step in range(recording.scenario.num_steps if recording.scenario.tagged else 1) if not findings.blocked else ():
+        hidden = _compare_step(recording, step, findings) or hidden
+        if findings.failures:
+            break
+    return Findings(not_claimed=HIDDEN) if hidden and not findings.failures else findings
+
+
+def _compare_step(recording: Recording, step: int, findings: Findings) -> bool:
+    """Compare one step, and add what is wrong to ``findings``; return whether some gradient cannot be seen."""
+    contract, clipped_by, hidden = contract_of(recording), _clipped_by(recording), False
+    for name in recording.parameter_names:
         own = _own_gradients(recording, name)
         alike = partial(_alike, unit=_unit(recording, name))
         for rank in recording.ranks if own else ():
             findings.comparisons += 1
             due = _together(own, _group(recording, rank), summed=contract.get("average") == "sum")
             due = due * clipped_by.get(rank.rank, 1.0)
-            held, stepped = _values(rank, "gradient", 0, name), _stepped_by(recording, rank, name)
+            held, stepped = _values(rank, "gradient", step, name), _stepped_by(recording, rank, step, name)
             held = np.zeros_like(due) if held is None and not due.any() else held  # no rank in the group used it
             if stepped is not None and stepped.shape != due.shape:
                 hidden = True
             elif stepped is not None:
-                if not alike(stepped, due):
+                if not alike(stepped, due) or _is_rounded(recording, held, due, alike):
                     shown = held if held is not None and not alike(held, due) else stepped
-                    findings.failures.append(_failure(recording, rank, name, shown, due, own, alike))
+                    findings.failures.append(_failure(recording, rank, step, name, shown, due, own, alike))
             elif held is None or contract.get("sharded") or (not alike(held, due) and alike(held, own[rank.rank])):
                 hidden = True
             elif not alike(held, due):
-                findings.failures.append(_failure(recording, rank, name, held, due, own, alike))
-    return Findings(not_claimed=HIDDEN) if hidden and not findings.failures else findings
+                findings.failures.append(_failure(recording, rank, step, name, held, due, own, alike))
+    return hidden
 
 
 def _own_gradients(recording: Recording, name: str) -> Own:
@@ -154,11 +166,11 @@ def _unit(recording: Recording, name: str) -> float | None:
     return UNIT_ROUNDOFF[dtypes[name]]
 
 
-def _stepped_by(recording: Recording, rank: RankRecording, name: str) -> np.ndarray | None:
-    """The gradient by which the weight moved in the first step; None if the update rule may not be SGD's, or if the
+def _stepped_by(recording: Recording, rank: RankRecording, step: int, name: str) -> np.ndarray | None:
+    """The gradient by which the weight moved in ``step``; None if the update rule may not be SGD's, or if the
     dtype is too narrow to show it.
     """
-    before, after = (_values(rank, "weight", step, name) for step in (-1, 0))
+    before, after = (_values(rank, "weight", at, name) for at in (step - 1, step))
     if (_unit(recording, name) or 0) > UNIT_ROUNDOFF["float32"]:
         return None
     if before is None or after is None or before.shape != after.shape:
@@ -166,7 +178,11 @@ def _stepped_by(recording: Recording, rank: RankRecording, name: str) -> np.ndar
     if recording.maybe_own_rule:
         return None
     moved: np.ndarray = (before - after) / recording.scenario.lr
-    return moved
+    earlier = None if step == 0 else _values(rank, "weight", step - 2, name)
+    if earlier is None:
+        return moved if step == 0 else None
+    gathered: np.ndarray = (earlier - before) / recording.scenario.lr  # momentum: in the second step the first gradient
+    return moved - SGD_MOMENTUM * gathered
 
 
 def _alike(one: np.ndarray, other: np.ndarray, unit: float | None = None) -> bool:
@@ -179,6 +195,15 @@ def _alike(one: np.ndarray, other: np.ndarray, unit: float | None = None) -> boo
     return np.allclose(one, other, rtol=0, atol=max(ROUNDINGS * unit, 1e-5) * largest)
 
 
+def _is_rounded(recording: Recording, held: np.ndarray | None, due: np.ndarray, alike: Alike) -> bool:
+    """Return whether a gradient of float64 is right, and went through a narrower dtype. Weights that it moved round,
+    too, and show that no more.
+    """
+    if held is None or not is_wide(recording) or not alike(held, due):
+        return False
+    return not np.allclose(held, due, rtol=0, atol=FINEST * float(np.abs(due).max(initial=0.0)))
+
+
 def _along(held: np.ndarray, due: np.ndarray) -> bool:
     """Return whether ``held`` is a positive multiple of ``due``."""
     if held.shape != due.shape or not due.any():
@@ -188,7 +213,14 @@ def _along(held: np.ndarray, due: np.ndarray) -> bool:
 
 
 def _failure(
-    recording: Recording, rank: RankRecording, name: str, held: np.ndarray, due: np.ndarray, own: Own, alike: Alike
+    recording: Recording,
+    rank: RankRecording,
+    step: int,
+    name: str,
+    held: np.ndarray,
+    due: np.ndarray,
+    own: Own,
+    alike: Alike,
 ) -> Failure:
     group, everybody = _group(recording, rank), tuple(range(recording.scenario.world_size))
     where = f"rank {rank.rank} was given the process group of {listed(group)}, and its gradient"
@@ -209,13 +241,17 @@ def _failure(
         cause, confidence = "clipped_otherwise", 0.8  # another wrong gradient changes the norm as well
         explanation = f"{where} of {name} is clipped by another norm than that of the group's gradients"
         hint = "the norm of replicated gradients needs no collective; that of parts is added up over the group alone"
+    elif alike(held, due):
+        cause, confidence = "rounded_on_the_wire", 0.9
+        explanation = f"{where} of {name} is right but for a rounding that float64 does not make"
+        hint = "reduce each gradient in its own dtype, in every group"
     else:
         cause, confidence = None, 0.0
         explanation = f"{where} of {name} is not the mean over that group"
     at = int(np.argmax(np.abs(held - due))) if held.shape == due.shape else 0
     return Failure(
         scenario=recording.scenario.name,
-        step=0,
+        step=step,
         rank=rank.rank,
         parameter=name,
         index=[int(i) for i in np.unravel_index(at, due.shape)],

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from verifier.judge.arithmetic import contract_of
 from verifier.judge.comparison import bound_lossy, compare
 from verifier.recording import Recording
 
@@ -21,7 +22,7 @@ def is_right(recording: Recording, step: int, name: str, observed: np.ndarray, m
     assert recording.reference is not None
     times = _times(recording)
     largest, of_all = times * _largest(recording, step), recording.reference.tensor("gradient", step, name)
-    lossy = recording.ranks[0].notes.get("contract", {}).get("lossy")
+    lossy = contract_of(recording).get("lossy")
     bound = BOUND * largest + (bound_lossy(largest, recording.scenario.world_size, lossy) if lossy else 0.0)
     if compare(observed, mean, bound).equal:
         return True
@@ -30,7 +31,7 @@ def is_right(recording: Recording, step: int, name: str, observed: np.ndarray, m
 
 def _times(recording: Recording) -> int:
     """The factor for the single process's gradients: the world size if the strategy declares sums, else 1."""
-    summed = recording.ranks[0].notes.get("contract", {}).get("average") == "sum"
+    summed = contract_of(recording).get("average") == "sum"
     return recording.scenario.world_size if summed else 1
 
 

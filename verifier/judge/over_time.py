@@ -94,7 +94,11 @@ def unequal_micro_batches(e: GradientEvidence) -> Cause | None:
     if np.linalg.cond(columns / lengths) > CONDITION:  # nearly multiples of each other: tags, or one sample
         return None
     counts = np.linalg.lstsq(columns / lengths, e.observed.reshape(-1).astype(np.float64))[0] / lengths
-    if np.abs(counts - 1).max() < NEARLY_ONCE or not close(e.observed, (columns @ counts).reshape(e.observed.shape)):
+    if not close(e.observed, (columns @ counts).reshape(e.observed.shape)):
+        return None
+    if close(e.expected, columns.sum(axis=1).reshape(e.expected.shape) * e.world_size):  # a declared sum
+        counts /= e.world_size
+    if np.abs(counts - 1).max() < NEARLY_ONCE:
         return None
     return Cause(
         "unequal_micro_batches",

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from verifier.judge.arithmetic import contract_of
 from verifier.judge.lanes import Lane, lanes
 from verifier.recording import REDUCTIONS, Collective, Recording
 from verifier.tags import Segment, TagBook
@@ -30,11 +31,11 @@ def tag_book(recording: Recording) -> TagBook | None:
 
 def _rounded(recording: Recording) -> bool:
     """Return whether any tag went through a dtype that cannot hold it: it would then decode to another element."""
-    if recording.ranks[0].notes.get("contract", {}).get("lossy"):  # rounded on the wire, which may have another dtype
+    if contract_of(recording).get("lossy"):  # rounded on the wire, which may have another dtype
         return True
     narrow = ("bfloat16", "float16")
     return any(
-        any(c.dtype in narrow for c in rank.collectives)
+        any(c.dtype in narrow and not c.is_a_figure for c in rank.collectives)
         or any(t.dtype in narrow for t in rank.tensors.values() if t.what in ("gradient", "weight"))
         for rank in recording.ranks
     )

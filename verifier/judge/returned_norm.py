@@ -28,15 +28,18 @@ def wrong_norms(recording: Recording) -> list[Failure]:
         return []
     due, failures = float(alone.values), []
     near = NEAR_IN_HALVES if dtypes(recording) & {"float16", "bfloat16"} else NEAR
-    for rank in recording.ranks:
-        told = rank.tensor("norm", 0, NORM)
-        returned = due if told is None or told.values is None else float(told.values)
-        if not abs(returned - due) <= near * due:
-            failures.append(_failure(recording, rank.rank, returned, due))
+    told = {rank.rank: rank.tensor("norm", 0, NORM) for rank in recording.ranks}
+    if not any(told.values()):
+        return []
+    for rank, norm in told.items():
+        returned = None if norm is None or norm.values is None else float(norm.values)
+        if returned is None or not abs(returned - due) <= near * due:
+            failures.append(_failure(recording, rank, returned, due))
     return failures
 
 
-def _failure(recording: Recording, rank: int, returned: float, due: float) -> Failure:
+def _failure(recording: Recording, rank: int, returned: float | None, due: float) -> Failure:
+    number = "no number, as it does on other ranks," if returned is None else f"{returned:.6g}"
     return Failure(
         scenario=recording.scenario.name,
         step=0,
@@ -45,7 +48,7 @@ def _failure(recording: Recording, rank: int, returned: float, due: float) -> Fa
         observed=repr(returned),
         cause="norm_misstated",
         confidence=0.9,
-        explanation=f"clip_grad_norm_() returns {returned:.6g} on rank {rank} in step 0, and the norm of all "
+        explanation=f"clip_grad_norm_() returns {number} on rank {rank} in step 0, and the norm of all "
         f"gradients was {due:.6g}, though they are clipped as they should be",
         hint="return the norm over all ranks' parts, before clipping, on every rank: loops leave out steps by it",
     )

@@ -18,7 +18,7 @@ def temper(recording: Recording, step: int, failures: list[Failure]) -> None:
     to the explanation."""
     methods = recording.ranks[0].notes.get("uncalled")
     issued = (c for rank in recording.ranks for c in rank.collectives)
-    if not methods or any(c.step == step and c.phase in AFTER_FORWARD for c in issued):
+    if not methods or any(0 <= c.step <= step and c.phase in AFTER_FORWARD for c in issued):
         return
     names = ", ".join(f"{name}()" for name in methods)
     for failure in failures:

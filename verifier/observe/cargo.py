@@ -58,9 +58,13 @@ class Cargo:
         for (mine, _), before in zip(hidden, held, strict=True):
             mine.data.copy_(before)
 
+    def read_only(self) -> bool:
+        """Return whether what the transport reads is as it was when the collective began."""
+        return all(poison.digest(tensor) == was for tensor, was in self._watched)
+
     def unload(self) -> str | None:
         """Give the caller the results. Return what was written to in flight: "output", "input" or None."""
-        written = "input" if any(poison.digest(tensor) != was for tensor, was in self._watched) else None
+        written = None if self.read_only() else "input"
         # The result may already be there from a twin: tied weights are in a state_dict() twice.
         if any(
             _touched(mine, version) and not poison.same_bits(mine, shadow) for mine, shadow, version in self._spoilt

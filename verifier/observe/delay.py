@@ -10,12 +10,13 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+FUTURES = 20  # times ``max_ms``, for the first future of a step and every eighth after it: longer than the step takes
 STRETCH = 4  # collectives in a row for which one rank is the slow one
 
 
 @dataclass(frozen=True)
 class Delay:
-    """How late things are for rank ``rank`` of ``world_size``: never by more than ``max_ms`` milliseconds."""
+    """How late things are for rank ``rank`` of ``world_size``: by ``max_ms`` milliseconds, futures by more."""
 
     seed: int
     rank: int
@@ -34,6 +35,13 @@ class Delay:
         """
         draw = self._draw("landing", seq)
         return draw if draw > self.max_ms / 2000 else 0.0
+
+    def before_firing(self, number: int) -> float:
+        """Return for how many seconds future ``number`` of a step is held back: who waits for it loses only time.
+
+        A future lands by itself, so one that nobody waits for would be in time by chance.
+        """
+        return FUTURES * self.max_ms / 1000 if number % 8 == 0 else 0.0
 
     def _draw(self, what: str, seq: int) -> float:
         return random.Random(f"{self.seed}/{what}/{self.rank}/{seq}").random() * self.max_ms / 1000

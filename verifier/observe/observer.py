@@ -75,6 +75,7 @@ class Observer:
         self.num_bytes = 0
         self.num_carried = 0  # bytes that calls read or write, whichever is more
         self.num_reduced = Counter[tuple[int, str]]()  # elements this rank brought to reductions, by step and phase
+        self._num_futures = Counter[int]()  # that were asked for, by step
         self.overhead_s = 0.0
         self._lock = threading.Lock()  # several threads may issue collectives; no thread blocks while it holds this
         self._alive: list[ObservedWork] = []  # C++ keeps the C++ half of a Work alive; Python must keep ours
@@ -152,6 +153,14 @@ class Observer:
         for work in works:
             work.is_completed()
 
+    def end(self) -> None:
+        """The rank has come to its end: write down which inputs were written to while nobody had waited."""
+        with self._lock:
+            works = [work for work in self._alive if not work.has_landed]
+        for work in works:
+            if work.lost_its_input():
+                self.journal.write("abandoned", seq=work.seq, written="input")
+
     def start_batch(self, group: ProcessGroup) -> None:
         """From here on the transport collects the group's calls (NCCL), to launch them as one."""
         self._batches[group.group_name] = []
@@ -174,6 +183,13 @@ class Observer:
             yield
         finally:  # a caller may catch what the wait raised, and hang elsewhere
             self._board.show("after " + label)
+
+    def holds_future_s(self) -> float:
+        """Return for how long the future that is asked for now is held back."""
+        with self._lock:
+            number = self._num_futures[self.step]
+            self._num_futures[self.step] += 1
+        return 0.0 if self.delay is None else self.delay.before_firing(number)
 
     def members(self, group: ProcessGroup) -> list[int]:
         """Return the global ranks of ``group``, in its own order."""

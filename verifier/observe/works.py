@@ -26,6 +26,7 @@ class Watcher(Protocol):
 
     def landed(self, seq: int, *, spent_s: float, **how: Any) -> None: ...
     def waiting_for(self, label: str) -> AbstractContextManager[None]: ...
+    def holds_future_s(self) -> float: ...
 
 
 class ObservedWork(Work):
@@ -99,6 +100,8 @@ class ObservedWork(Work):
         """Return what torch's C++ reducer waits for. Lands when the transport is done, on the transport's thread."""
         if self._future is None:
             inner = self._inner.get_future()
+            if (held := self._watcher.holds_future_s()) and not self.has_landed:
+                self._not_before = max(self._not_before, time.monotonic() + held)
 
             def landed(finished: torch.futures.Future) -> list[torch.Tensor]:
                 try:
@@ -147,6 +150,11 @@ class ObservedWork(Work):
             source=self._source(),
             spent_s=time.perf_counter() - began,
         )
+
+    def lost_its_input(self) -> bool:
+        """Return whether nobody has waited for it, and what the transport reads was written to since it began."""
+        with self._lock, torch.no_grad():
+            return not self.has_landed and not self._cargo.read_only()
 
     def _wait(self, block: Callable[[], Any]) -> bool:
         if self._how == "waited" or self._inner is None:

@@ -98,7 +98,7 @@ def summarise(report: Report) -> str:
         compared = any(check.code == "LS201" and check.claimed and check.verdict == "pass" for check in report.checks)
         if compared and all(failure.cause in WASTE for failure in found):
             what = "right, and more is reduced than has to be"
-        untrained = "" if any(r.complete and not r.refused for r in report.scenarios) else _why_untrained(report)
+        untrained = "" if any(_has_trained(r) for r in report.scenarios) else _why_untrained(report)
         return f"{name}: {what} ({codes}): {first.explanation}.{untrained}"
     reasons = (
         report.problems
@@ -117,6 +117,10 @@ def _tried(report: Report) -> str:
         but = f", and in {crashed} of them it crashed" if crashed else ""
         return f"{tried} of {total} scenarios; the others: refused or left out{but}"
     return "1 scenario" if total == 1 else f"{total} scenarios"
+
+
+def _has_trained(result: ScenarioResult) -> bool:
+    return result.complete and not (result.refused or result.not_claimed)
 
 
 def _why_untrained(report: Report) -> str:

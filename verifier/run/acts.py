@@ -74,6 +74,7 @@ def run_rank(scenario: Scenario, rank: int, store: dist.Store, folder: Path, *, 
         subject = Subject(scenario, rank, folder, journal, observer)
         subject.store = store
         subject.run()
+        observer.end()
         journal.note("observer", {"calls": observer.num_calls, "bytes": observer.num_bytes, "s": observer.overhead_s})
         journal.outcome("completed")
         return leave_together(store, scenario.world_size)

@@ -7,6 +7,7 @@ change in ``step()``, or as many elements are reduced there as are trained (perh
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,12 +32,16 @@ def why_not(subject: Subject) -> str | None:
 
 
 def clip(subject: Subject, step: int, max_norm: float) -> None:
-    """Clip, and write down the returned norm if it is one number. Loops log it, and skip steps by it."""
+    """Clip, and write down the returned norm if it is one number. Loops log it, and skip steps by it.
+
+    To read a DTensor would be a collective, and not the strategy's.
+    """
     other = {"norm_type": subject.scenario.norm_type} if subject.scenario.largest_norm else {}
     returned = subject.driver.clip([p for _, p in subject.parameters], max_norm, **other)
-    if isinstance(returned, float) or (type(returned) is torch.Tensor and returned.numel() == 1):
-        norm = torch.as_tensor(returned).detach().double().reshape(())
-        subject.journal.tensor("norm", step, NORM, norm, keep=True)
+    if not isinstance(returned, bool | str | torch.Tensor) or type(returned) is torch.Tensor:
+        with suppress(TypeError, ValueError, RuntimeError):  # it is no number: nothing was promised
+            norm = float(returned.detach() if isinstance(returned, torch.Tensor) else returned)
+            subject.journal.tensor("norm", step, NORM, torch.tensor(norm, dtype=torch.float64), keep=True)
 
 
 def was_too_early(subject: Subject) -> bool:

@@ -61,7 +61,8 @@ def run_reference(scenario: Scenario, folder: Path) -> dict[str, Any]:
         _record(journal, "weight", step, parameters)
         journal.write("loss", step=step, value=float(loss.detach()))
         reschedule(optimizer, scenario, step)
-        reschedule_others(optimizer, scenario, step)
+        if step == scenario.new_options_after:
+            reschedule_others(optimizer)
         if step == scenario.change_after:
             workload.change(model)
             if scenario.change == "replace":

@@ -1,7 +1,7 @@
 """Input gradients: the model's input asks for its gradient, as an encoder's or a generator's output does.
 
 A part of a whole is often trained outside of the wrapper. A strategy that moves or gathers inputs may hand on copies
-from which no gradient flows back.
+from which no gradient flows back; one that runs the bare model where an input asks for a gradient synchronises nothing.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from verifier.workload import Workload, left, saw
+from verifier.workload import Workload, left, saw_buffers
 
 
 class BufferModel(nn.Module):
@@ -39,8 +39,7 @@ class BufferModel(nn.Module):
         self.register_buffer("num_positive", torch.zeros(6, dtype=torch.long))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for name, buffer in (*self.named_buffers(),):
-            saw(name, buffer)
+        saw_buffers(self)
         with torch.no_grad():
             centred = x - self.mean
             if self.training and self.norm.training:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from verifier.workload import Workload, left, saw
+from verifier.workload import Workload, left, saw_buffers
 
 
 class ImageModel(nn.Module):
@@ -23,8 +23,7 @@ class ImageModel(nn.Module):
         self.outlet = nn.Linear(6, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for name, buffer in (*self.named_buffers(),):
-            saw(name, buffer)
+        saw_buffers(self)
         normal = self.norm(self.inlet(x))
         for name, buffer in (*self.named_buffers(),):
             left(name, buffer)

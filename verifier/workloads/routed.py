@@ -9,7 +9,8 @@ zeros, and not None. In exact arithmetic, in float64: the single process, which 
 any rank does, and its gradient of ``never`` is None. One situation has a single step of it in float32. One has branches
 in float16 and bfloat16, where factors are rounded and nothing is exact, and a rank lacks one of the dtypes altogether.
 In another the branches' weights are in column-major order. In one there are many branches, of which the first, the
-middle and the last are taken and no others.
+middle and the last are taken and no others. Where there are many steps, rank 0 takes two branches in the first, and the
+last rank in the second, so the number of parameters that a rank uses changes as well.
 
 With several micro-batches, the first or the last one uses what the others do not, in turns, so a strategy that decides
 what to synchronise by the backward that synchronises, or by the last two, misses some. Where each may synchronise,
@@ -24,6 +25,7 @@ from torch import nn
 from verifier.workload import Workload, column_major
 
 NUM_BRANCHES = 3
+MANY_STEPS = 6
 
 
 class RoutedModel(nn.Module):
@@ -83,11 +85,17 @@ class Routed(Workload):
         rank, micro = self._whose(rows)
         targets = torch.randint(-2, 3, (rows, 3), generator=generator).to(self.dtype)
         if self.scenario.num_micro_batches == 1:
-            return _with(inputs, (rank + step) % (3 if step >= self._first_use else 2)), targets
+            route = (rank + step) % (3 if step >= self._first_use else 2)
+            return _with(inputs, torch.where(self._takes_two(rank, step), torch.arange(rows) % 2, route)), targets
         if not self.scenario.use_no_sync:  # each backward may synchronise: what a rank used first, another uses next
             return _with(inputs, (rank + step + micro) % 2), targets
         apart = 0 if step % 2 == 0 else self.scenario.num_micro_batches - 1
         return _with(inputs, torch.where(micro == apart, (rank + step) % 2, 2)), targets
+
+    def _takes_two(self, rank: torch.Tensor, step: int) -> torch.Tensor:
+        """Whether each row's rank takes two branches in ``step``."""
+        taker = {0: 0, 1: self.scenario.world_size - 1} if self.scenario.num_steps >= MANY_STEPS else {}
+        return rank == taker.get(step, -1)
 
     @property
     def _first_use(self) -> int:
