@@ -17,6 +17,7 @@ from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from torch import nn
+from torch.optim import optimizer as optimizers
 
 _SOUNDS_LIKE_A_LOOPS = re.compile(
     "sync|reduce|average|grad|backward|finish|finali[sz]e|wait|flush|drain|scale|^(train|training|fit|run)_(step|batch)$"
@@ -176,6 +177,12 @@ class CalledByLoop:
         if not self._owners_own:
             _require_done(self._method(*given), f"{type(self._owner).__name__}.{self._name}()")
 
+    def heed(self, optimizer: Any) -> None:
+        """Leave it to its owner if a hook before the step of ``optimizer``, or of all of them, calls it."""
+        hooks = (getattr(optimizer, "_optimizer_step_pre_hooks", {}), optimizers._global_optimizer_pre_hooks)
+        if not self._decided and any(_calls(hook, self._name) for of in hooks for hook in of.values()):
+            self._decided = self._owners_own = True
+
     def forget(self) -> None:
         """Ignore what its owner has called so far, to drain old work; called when a backward begins."""
         if not self._decided:
@@ -200,6 +207,12 @@ class CalledByLoop:
     def _profile(self, frame: FrameType, event: str, arg: object) -> None:
         if event == "call" and frame.f_code is getattr(self._method, "__code__", None):
             self._owners_own |= any(frame.f_locals.get(name) is self._owner for name in frame.f_code.co_varnames[:1])
+
+
+def _calls(hook: Any, name: str) -> bool:
+    """Return whether ``hook`` is a method of that name, or has it in its code."""
+    code = getattr(hook, "__code__", None)
+    return getattr(hook, "__name__", None) == name or (code is not None and name in _names_in(code))
 
 
 def is_bound_elsewhere(method: Any) -> bool:

@@ -52,6 +52,7 @@ class ExplicitDriver(Driver):
 
     def start_step(self, optimizer: torch.optim.Optimizer) -> None:
         super().start_step(optimizer)
+        self._synchronize.heed(optimizer)
         if self._asks is not None:
             self._given = (what_it_asks_for(self._asks, self.model, optimizer),)
 

@@ -61,6 +61,11 @@ class FinishDriver(Driver):
     def fits(cls, wrapped: Any) -> bool:
         return _method_of(wrapped) is not None
 
+    def start_step(self, optimizer: torch.optim.Optimizer) -> None:
+        super().start_step(optimizer)
+        for call in self._calls:
+            call.heed(optimizer)
+
     def backward(self, loss: torch.Tensor) -> None:
         for call in self._calls:
             call.forget()

@@ -25,7 +25,7 @@ from verifier.check import Findings, check
 from verifier.judge.arithmetic import contract_of
 from verifier.judge.comparison import odd_ones_out
 from verifier.judge.diagnosis import SEEN_ONLY
-from verifier.judge.late_tags import tagged_too_late
+from verifier.judge.late_tags import equal_on_arrival, tagged_too_late
 from verifier.judge.movement import rests
 from verifier.lines import STOPPED_AFTER
 from verifier.marker import holds_poison
@@ -54,8 +54,9 @@ def weight_lockstep(recording: Recording) -> Findings:
         findings.not_claimed = "the replicas were not equal at the start: see LS001"
         return findings
     last = recording.ranks[0].notes.get(STOPPED_AFTER, recording.scenario.num_steps - 1)
+    names = [name for name in recording.parameter_names if name not in equal_on_arrival(recording)]
     for step in range(last + 1):
-        failures = [f for name in recording.parameter_names for f in _compare(recording, step, name, findings)]
+        failures = [f for name in names for f in _compare(recording, step, name, findings)]
         findings.failures += failures
         if failures:  # later steps only repeat it
             break
@@ -94,7 +95,7 @@ def _failure(
     majority: bool,
 ) -> Failure:
     index, expected, observed = _first_difference(tensors[rank], tensors[standard])
-    among = "" if majority else " (no majority: rank 0 is taken as the standard)"
+    among = "" if majority else f" (no majority: rank {standard} is taken as the standard)"
     behind, hint = IN_FLIGHT if _in_flight(tensors.values()) else _behind(recording, step, name, rank, standard)
     return Failure(
         scenario=recording.scenario.name,

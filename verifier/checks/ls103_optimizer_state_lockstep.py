@@ -20,7 +20,7 @@ from __future__ import annotations
 from verifier.check import Findings, check
 from verifier.judge.agreement import STATES, compare_across_ranks
 from verifier.judge.arithmetic import contract_of
-from verifier.judge.late_tags import tagged_too_late
+from verifier.judge.late_tags import REASON, equal_on_arrival
 from verifier.recording import Recording
 
 
@@ -28,8 +28,8 @@ from verifier.recording import Recording
 def optimizer_state_lockstep(recording: Recording) -> Findings:
     if contract_of(recording).get("sharded"):
         return Findings(not_claimed="the strategy declares sharded=True: state is spread over the ranks")
-    if reason := tagged_too_late(recording):
-        return Findings(not_claimed=reason)
+    if equal_on_arrival(recording):
+        return Findings(not_claimed=REASON)
     if any(_weights_differ(recording, step) for step in range(recording.scenario.num_steps)):
         return Findings(blocked="the weights differ already: see LS101")
     return compare_across_ranks(

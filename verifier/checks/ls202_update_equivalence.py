@@ -39,6 +39,7 @@ from verifier.judge.alone import nothing_shown, standard
 from verifier.judge.arithmetic import contract_of, is_exact, is_narrow, is_wide, may_turn_over
 from verifier.judge.equivalence import blocked_reference, not_comparable
 from verifier.judge.frozen import compare_frozen
+from verifier.judge.late_tags import equal_on_arrival, unreached
 from verifier.judge.out_of_sight import bounds_weights, compare_gradients
 from verifier.judge.overflowed import compare_overflow
 from verifier.judge.steps_taken import compare_steps_taken
@@ -97,6 +98,8 @@ def not_told_by_tags(recording: Recording) -> str | None:
     lossy = contract_of(recording).get("lossy")
     if lossy:
         return f"the strategy declares lossy={lossy!r}, and tags do not survive rounding"
+    if unreached(recording) | equal_on_arrival(recording):
+        return "tags do not reach some parameters, or come after their reduction"
     rule = recording.own_rule if recording.derived.is_sgd_elsewhere else recording.maybe_own_rule
     return not_comparable(recording) or (f"the update rule may be the strategy's own ({rule})" if rule else None)
 

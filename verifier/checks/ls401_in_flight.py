@@ -4,7 +4,8 @@ Claim: between the start of an asynchronous collective and the wait for it, its 
 observer fills the tensor with a marker meanwhile, and checks that the marker is still there when the collective lands.
 
 Catches: gradients scaled, clipped or zeroed while they are being reduced; results read, or copied, before the wait (the
-marker is then found in a gradient or a weight); a buffer that is refilled too early.
+marker is then found in a gradient or a weight); a buffer that is refilled too early, also where nobody ever waits for
+what was sent from it.
 
 Blind to: reads whose result is thrown away; tensors that hold no marker (of booleans, sparse, or with gaps between
 their elements); in inputs larger than 16 MiB, writes between the places that are checked.

@@ -6,7 +6,8 @@ stepped.
 Catches: handles that are dropped or overwritten; a wait for the last bucket only; a flush that is forgotten.
 
 Blind to: gathers and broadcasts, which may rightly go on into the next forward; single numbers (a logged loss may be
-waited for a step later; a norm or a flag that is read too early shows in the weights); a wait on another thread.
+waited for a step later; a norm or a flag that is read too early shows in the weights), and up to eight that hold no
+tags; a wait on another thread.
 
 Seen in the wild: microsoft/DeepSpeed#5545 and EleutherAI/gpt-neox#1004 (buffers reused before their reduction ended).
 
@@ -16,6 +17,7 @@ Remedy: keep every handle that ``async_op=True`` returns, and wait for all of th
 from __future__ import annotations
 
 from verifier.check import Findings, check
+from verifier.judge.packing import holds_figures
 from verifier.recording import REDUCTIONS, Collective, RankRecording, Recording
 from verifier.verdict import Failure
 
@@ -27,7 +29,9 @@ def unfinished_work(recording: Recording) -> Findings:
     findings = Findings()
     for rank in recording.ranks:
         for collective in rank.collectives:
-            if collective.op not in REDUCTIONS or collective.phase not in PHASES or collective.is_a_figure:
+            if collective.op not in REDUCTIONS or collective.phase not in PHASES:
+                continue
+            if holds_figures(recording, collective, rank.rank):
                 continue
             ended = rank.step_ended.get(collective.step)
             if ended is None:  # the rank did not finish this step

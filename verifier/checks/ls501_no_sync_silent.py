@@ -6,7 +6,7 @@ Catches: a ``no_sync()`` that does nothing, or whose flag some hook does not rea
 
 Blind to: what a forward reduces or sends (means of buffers, synchronised norms), which costs K times as much but is no
 gradient; gathers and messages of strategies whose forwards need them anyway, as with sharded parameters; gathers of
-integer codes; single numbers, such as a logged loss; strategies without a ``no_sync()``.
+integer codes; up to eight numbers that hold no tags, such as a logged loss; strategies without a ``no_sync()``.
 
 Seen in the wild: huggingface/accelerate#2790.
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from verifier.check import Findings, check
 from verifier.judge.arithmetic import contract_of
+from verifier.judge.packing import holds_figures
 from verifier.recording import RECEIVES, REDUCTIONS, SENDS, Collective, RankRecording, Recording
 from verifier.scenario import Scenario
 from verifier.verdict import Failure
@@ -42,8 +43,8 @@ def no_sync_silent(recording: Recording) -> Findings:
         return findings
     for rank in recording.ranks:
         findings.comparisons += len(rank.losses) * (recording.scenario.num_micro_batches - 1)
-        reduced = [c for c in rank.collectives if c.no_sync and c.op in REDUCTIONS and not c.is_a_figure]
-        if loud := [c for c in reduced if c.phase != "forward"]:
+        reduced = [c for c in rank.collectives if c.no_sync and c.op in REDUCTIONS and c.phase != "forward"]
+        if loud := [c for c in reduced if not holds_figures(recording, c, rank.rank)]:
             findings.failures.append(_failure(recording, rank, loud, "reduction"))
         elif loud := _gathered(recording, rank):
             findings.failures.append(_failure(recording, rank, loud, "exchange"))

@@ -1,19 +1,19 @@
 """No gradient travels for nothing: in one step, one group reduces each element of each gradient once.
 
-Claim: with tagged gradients the payload of every reduction is read, and no element is found in two reductions of the
-same group in one step. No other check sees twice the bytes with the right result (an average of averages). And if most
-parameters are frozen, no more numbers are reduced than are trainable, except for padding: zeros up to the next multiple
-of a power of two, to which buckets and flat buffers are aligned. A strategy that scatters tensors of one shape in
-chunks, one to each rank, may pad the last chunk. A sum in which each number comes from one rank and is zero on all
-others only hands out what that rank has; it does not count as a reduction.
+Claim: with tagged gradients the payload of every reduction is read, and no element of a rank's own gradients is found
+in two reductions of the same group in one step. No other check sees twice the bytes with the right result (an average
+of averages). And if most parameters are frozen, no more numbers are reduced than are trainable, except for padding:
+zeros up to the next multiple of a power of two, to which buckets and flat buffers are aligned. A strategy that scatters
+tensors of one shape in chunks, one to each rank, may pad the last chunk. A sum in which each number comes from one rank
+and is zero on all others only hands out what that rank has; it does not count as a reduction.
 
 Catches: hooks *and* a loop after backward that both reduce; a parameter in two buckets; tied parameters listed twice;
 frozen parameters that are reduced as zeros.
 
-Blind to: hierarchical schemes, which rightly reduce an element once in each of several groups; payloads that are
-compressed or encoded; what an optimizer reduces by itself in addition to the DDP that is put around the model for it
-(drive it with ``--driver distributed_optimizer``). A strategy that sends more than it must, and may,
-declares ``Contract(disclaims={"efficiency"})``.
+Blind to: a second reduction of a few parameters' means, after the first; hierarchical schemes, which rightly reduce an
+element once in each of several groups; payloads that are compressed or encoded; what an optimizer reduces by itself in
+addition to the DDP that is put around the model for it (drive it with ``--driver distributed_optimizer``). A strategy
+that sends more than it must, and may, declares ``Contract(disclaims={"efficiency"})``.
 
 Seen in the wild: a class of mistake; Megatron-LM#6660 (a group of one that reduces every micro-batch again).
 

@@ -31,7 +31,7 @@ from verifier.judge.evidence import UNEXPLAINED
 from verifier.judge.expectation import Expected, expect
 from verifier.judge.inquiry import local_gradients, rounded_gradient, wrong_gradient
 from verifier.judge.inside_step import CHANGED_INSIDE, before_its_own_step, weights_tell
-from verifier.judge.late_tags import not_reached, tagged_too_late
+from verifier.judge.late_tags import equal_on_arrival, not_reached, tagged_too_late, unreached
 from verifier.judge.narrowing import came_in
 from verifier.judge.norms import is_right
 from verifier.judge.presence import trained_though_frozen, wrong_presence
@@ -97,10 +97,12 @@ def _compare_gradients(recording: Recording) -> Findings:
     if reason := not_comparable(recording):
         findings.not_claimed = reason
         return findings
+    untold = unreached(recording) | equal_on_arrival(recording)
     for step in range(_num_steps(recording)):
         failures = [
             failure
             for name in (*recording.parameter_names, *_unfrozen(recording, step))
+            if name not in untold
             for failure in _compare(recording, step, name, findings)
         ]
         failures = _before_step(recording, step, failures)

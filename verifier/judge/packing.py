@@ -15,6 +15,7 @@ from verifier.judge.lanes import Lane, lanes
 from verifier.recording import REDUCTIONS, Collective, Recording
 from verifier.tags import Segment, TagBook
 
+FEW_FIGURES = 8  # in one collective: tokens, batches, a loss and its like
 FEW_PARTS = 1000  # of a payload; a longer list is decoded again instead of cached
 
 
@@ -53,6 +54,16 @@ def parts_of(book: TagBook, collective: Collective, rank: int) -> list[Segment] 
             return parts
         _read[collective] = parts
     return _read[collective]
+
+
+def holds_figures(recording: Recording, collective: Collective, rank: int) -> bool:
+    """Return whether ``collective`` carries numbers that a loop logs, and no gradient: a single number, or a few that
+    hold no tags. Where nothing is tagged, a few numbers get the benefit of the doubt.
+    """
+    if collective.is_a_figure or collective.numel > FEW_FIGURES:
+        return collective.is_a_figure
+    book = tag_book(recording)
+    return book is None or parts_of(book, collective, rank) is None
 
 
 _read: WeakKeyDictionary[Collective, list[Segment] | None] = WeakKeyDictionary()
