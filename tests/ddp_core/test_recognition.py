@@ -183,6 +183,7 @@ def all_reduce_grads(model, size):
     ("name", "is_one"),
     [
         ("mpi_avg_grads", True),
+        ("synchronize_optimizer_gradients", True),
         ("averageGradients", True),
         ("all_reduce_mean_gradients", True),
         ("aggregate_grads_across_workers", True),

@@ -110,3 +110,54 @@ def test_where_some_parameters_are_others_than_were_tagged(lockstep, tmp_path, r
         assert {f.parameter for check in report.checks for f in check.failures if f.scenario == "plain"} == {
             "inlet.bias"
         }
+
+
+# One bias is averaged in front of its parameter, or made anew; the largest tensors are forgotten.
+ONE_OF_ALL = """
+import torch, torch.distributed as dist
+from torch.nn import functional as F
+from ddp_core import Contract
+
+class Mean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, parameter):
+        return parameter.view_as(parameter)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        total = gradient.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total / dist.get_world_size()
+
+class wrap:
+    def __init__(self, model):
+        self.model = model
+        for tensor in model.state_dict().values():
+            dist.broadcast(tensor, 0)
+        last = model.branches[sorted(model.branches)[-1]]
+        if ANEW:
+            last.bias = torch.nn.Parameter(last.bias.detach().clone())
+        else:
+            last.forward = lambda x: F.linear(x, last.weight, Mean.apply(last.bias))
+
+    def __call__(self, *inputs):
+        return self.model(*inputs)
+
+    def sync_gradients(self):
+        for parameter in self.model.parameters():
+            if RIGHT or parameter.numel() < 10**6:
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()
+"""
+
+
+@pytest.mark.parametrize("anew", [True, False])
+@pytest.mark.parametrize("right", [True, False])
+def test_one_parameter_that_tags_do_not_reach_hides_no_other(lockstep, tmp_path, only, right, anew):
+    only("branch_order", "large")
+    path = tmp_path / "mine.py"
+    path.write_text(f"RIGHT, ANEW = {right}, {anew}\n{ONE_OF_ALL}")
+    report = lockstep.verify(f"{path}:wrap", world_size=2, workloads=["branches"], profile="standard")
+    assert report.verdict == ("pass" if right else "fail"), report.summary
+    failed = {(check.code, failure.scenario) for check in report.checks for failure in check.failures}
+    assert failed == (set() if right else {("LS101", "large"), ("LS201", "large")}), failed

@@ -222,33 +222,9 @@ def _failure(
     own: Own,
     alike: Alike,
 ) -> Failure:
-    group, everybody = _group(recording, rank), tuple(range(recording.scenario.world_size))
-    where = f"rank {rank.rank} was given the process group of {listed(group)}, and its gradient"
-    hint = "name the group wherever torch is asked for a rank, a world size, a root or a collective"
-    if any(alike(held, _together(own, everybody, summed=summed)) for summed in (False, True)):
-        cause, confidence = "reduced_over_the_job", 1.0
-        explanation = f"{where} of {name} is that of all ranks"
-        hint = "hand the group to every collective"
-    elif alike(held * len(everybody), due * len(group)):
-        cause, confidence = "divided_by_the_job", 0.95
-        explanation = f"{where} of {name} is divided by {len(everybody)}, the number of all ranks"
-        hint = "divide by get_world_size(group)"
-    elif other := _whose(recording, group, held, own, alike):
-        cause, confidence = "another_groups", 1.0
-        explanation = f"{where} of {name}, or what its weight was stepped by, is that of ranks {other}"
-        hint = "take owners from the group (get_rank(group), get_world_size(group)), and hand it to every collective"
-    elif recording.scenario.clip_norm is not None and _along(held, due):
-        cause, confidence = "clipped_otherwise", 0.8  # another wrong gradient changes the norm as well
-        explanation = f"{where} of {name} is clipped by another norm than that of the group's gradients"
-        hint = "the norm of replicated gradients needs no collective; that of parts is added up over the group alone"
-    elif alike(held, due):
-        cause, confidence = "rounded_on_the_wire", 0.9
-        explanation = f"{where} of {name} is right but for a rounding that float64 does not make"
-        hint = "reduce each gradient in its own dtype, in every group"
-    else:
-        cause, confidence = None, 0.0
-        explanation = f"{where} of {name} is not the mean over that group"
+    cause, confidence, is_wrong, hint = _explain(recording, rank, held, due, own, alike)
     at = int(np.argmax(np.abs(held - due))) if held.shape == due.shape else 0
+    group = listed(_group(recording, rank))
     return Failure(
         scenario=recording.scenario.name,
         step=step,
@@ -259,6 +235,34 @@ def _failure(
         observed=repr(held.flat[at].item()) if held.size else "nothing",
         cause=cause,
         confidence=confidence,
-        explanation=explanation,
+        explanation=f"rank {rank.rank} was given the process group of {group}, and its gradient of {name}{is_wrong}",
         hint=hint,
     )
+
+
+def _explain(
+    recording: Recording, rank: RankRecording, held: np.ndarray, due: np.ndarray, own: Own, alike: Alike
+) -> tuple[str | None, float, str, str]:
+    """The cause, its confidence, how the gradient is wrong, and what helps."""
+    group, everybody = _group(recording, rank), tuple(range(recording.scenario.world_size))
+    hint = "name the group wherever torch is asked for a rank, a world size, a root or a collective"
+    cause, confidence, is_wrong = None, 0.0, " is not the mean over that group"
+    if any(alike(held, _together(own, everybody, summed=summed)) for summed in (False, True)):
+        cause, confidence, is_wrong = "reduced_over_the_job", 1.0, " is that of all ranks"
+        hint = "hand the group to every collective"
+    elif alike(held * len(everybody), due * len(group)):
+        cause, confidence = "divided_by_the_job", 0.95
+        is_wrong, hint = f" is divided by {len(everybody)}, the number of all ranks", "divide by get_world_size(group)"
+    elif other := _whose(recording, group, held, own, alike):
+        cause, confidence = "another_groups", 1.0
+        is_wrong = f", or what its weight was stepped by, is that of ranks {other}"
+        hint = "take owners from the group (get_rank(group), get_world_size(group)), and hand it to every collective"
+    elif recording.scenario.clip_norm is not None and _along(held, due):
+        cause, confidence = "clipped_otherwise", 0.8  # another wrong gradient changes the norm as well
+        is_wrong = " is clipped by another norm than that of the group's gradients"
+        hint = "the norm of replicated gradients needs no collective; that of parts is added up over the group alone"
+    elif alike(held, due):
+        cause, confidence = "rounded_on_the_wire", 0.9
+        is_wrong = " is right but for a rounding that float64 does not make"
+        hint = "reduce each gradient in its own dtype, in every group"
+    return cause, confidence, is_wrong, hint
