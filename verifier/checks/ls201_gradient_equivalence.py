@@ -55,11 +55,12 @@ from verifier.recording import Recording
 def gradient_equivalence(recording: Recording) -> Findings:
     if recording.scenario.subgroups:
         return compare_in_groups(recording)
-    if recording.scenario.input_gradients and (detached := look_for_input_gradients(recording)) is not None:
-        return detached
+    if recording.scenario.input_gradients:
+        if (detached := look_for_input_gradients(recording)) is not None:
+            return detached
+        if recording.maybe_own_rule:
+            return Findings(not_claimed=IT_COMES)
     findings = compare_gradients(recording)
-    if recording.scenario.input_gradients and findings.blocked:  # updates are not judged there
-        return Findings(not_claimed=IT_COMES)
     findings.failures = whose_weights_are_wrong(recording, told_by_state(recording, findings.failures))
     if recording.scenario.autocast:
         findings.failures = without_autocast(recording) + findings.failures

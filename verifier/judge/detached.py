@@ -13,7 +13,7 @@ from verifier.recording import Recording
 from verifier.verdict import Failure
 
 EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
-IT_COMES = "a gradient comes to the input, and those of the parameters are not where .grad shows them"
+IT_COMES = "a gradient comes to the input; those of the parameters may not be what the strategy's own rule steps by"
 
 
 def look_for_input_gradients(recording: Recording) -> Findings | None:

@@ -10,9 +10,12 @@ Not tagged: tags are made for dense, real gradients. In float64, so that a sum i
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
+from verifier.scenario import SGD_LR
 from verifier.workload import Workload
 
 SPECIAL, PLAIN = ("first", "second", "third"), ("fourth", "fifth", "sixth")
@@ -53,14 +56,20 @@ class Crossings(Workload):
         names = [name for pair in zip(SPECIAL, PLAIN, strict=True) for name in pair]
         turn, backwards = divmod(rank or 0, 2)
         order = names[turn % len(names) :] + names[: turn % len(names)]
-        return CrossingModel(order[::-1] if backwards else order, is_complex="complex128" in self.scenario.dtypes)
+        return CrossingModel(order[::-1] if backwards else order, is_complex=self.is_complex)
+
+    @property
+    def is_complex(self) -> bool:
+        return "complex128" in self.scenario.dtypes
 
     def in_one_order(self, model: nn.Module) -> None:
         assert isinstance(model, CrossingModel)
         model.order = [*model.layers]
 
-    def optimizer(self) -> tuple[type[torch.optim.Optimizer], dict[str, float]]:
-        return torch.optim.SGD, {"lr": 0.125}  # no momentum: SGD's is not made for sparse gradients
+    def optimizer(self) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
+        if self.is_complex:
+            return super().optimizer()
+        return torch.optim.SGD, {"lr": SGD_LR}  # no momentum: SGD's is not made for sparse gradients
 
     def batch(self, step: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         rows = self.scenario.samples_per_step
