@@ -3,7 +3,8 @@
 Special here: after an infinite or NaN gradient on one rank, a weight may become non-finite, as in one process, or stay
 unchanged, as with a loss scaler that skips the step. Moving by a finite amount means that the value was dropped or
 replaced, and no loss scaler on any rank can see it. It is also wrong to skip the step for only some of the other
-weights: a strategy that skips a step must skip it for all weights, and must take the next one.
+weights: a strategy that skips a step must skip it for all weights, and must take the next one. That the weight with the
+infinite gradient rests alone, as after a replacement by 0 on every rank, is not told from a step that was skipped.
 """
 
 from __future__ import annotations
