@@ -1,7 +1,7 @@
 """Whether the wrapped model's forward ran under the loop's autocast. Pure functions on recordings.
 
-Special here: the model reports it, on the ranks and in the single process, and the first forward counts. The numbers cannot show it: in bfloat16, a
-forward in float32 changes them no more than another order of additions does.
+Special here: the model reports it, on the ranks and in the single process, and the first forward counts. The numbers
+cannot show it: in bfloat16, a forward in float32 changes them no more than another order of additions does.
 """
 
 from __future__ import annotations

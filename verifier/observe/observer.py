@@ -4,9 +4,9 @@
 it on the backend and returns a ``Work`` of ours (``verifier.observe.works``).
 
 Special here is the **poison**: the real collective runs on a shadow copy, and the caller's tensor holds NaN until the
-caller waits. A legal asynchronous transport may do that. A strategy that reads too early then shows it on every machine,
-every time, and not only on a slow day in production; for a future, which lands by itself, that takes a delay. A write
-to a tensor in flight is noted, whether the transport reads or writes that tensor, and also where nobody ever waits.
+caller waits. A legal asynchronous transport may do that. A strategy that reads too early then shows it on every
+machine, every time, and not only on a slow day in production; for a future, which lands by itself, that takes a delay.
+A write to a tensor in flight is noted, whether the transport reads or writes that tensor, and also where nobody waits.
 """
 
 from __future__ import annotations
