@@ -150,6 +150,18 @@ class wrap(Replica):
         super().arrived(parameter)
 """
 
+# Who used everything asks nobody what is unused.
+ASKS_WHEN_LACKING = """
+class wrap(Replica):
+    contract = Contract(supports={"unused_parameters"})
+    def done(self):
+        if RIGHT or any(p.grad is None for p in self.trained):
+            return super().done()
+        self.queued = False
+        for parameter in self.trained:
+            self.reduce(parameter)
+"""
+
 # In a group, float64 goes through float32.
 NARROW_IN_A_GROUP = """
 class wrap(Replica):
@@ -171,6 +183,7 @@ class wrap(Replica):
         pytest.param(FUTURE, "delayed", "LS201", id="a_future_of_nobody"),
         pytest.param(NORM_OF_RANK_0, "clipping", "LS201", id="norm_of_rank_0"),
         pytest.param(LOUD_BROADCASTS, "accumulation", "LS501", id="loud_broadcasts"),
+        pytest.param(ASKS_WHEN_LACKING, "unused_elsewhere", "LS301", id="asks_when_lacking"),
         pytest.param(NARROW_IN_A_GROUP, "subgroup_sparse", "LS201", id="narrow_in_a_group"),
     ],
 )
@@ -203,6 +216,14 @@ class wrap(Replica):
         for buffer, sent, work in self.under_way.pop(inner, []):
             work.wait()
             buffer.copy_(sent)
+"""
+
+# Copies are trained, in a group: no tags reach them.
+COPIES = """
+import copy
+class wrap(Replica):
+    def __init__(self, module, process_group=None):
+        super().__init__(copy.deepcopy(module), process_group)
 """
 
 # Two numbers are summed for a log, and read in the next step.
@@ -255,6 +276,7 @@ class wrap(Replica):
     ("body", "situations"),
     [
         pytest.param(JUST_IN_TIME, ["buffers", "images"], id="buffers_just_in_time"),
+        pytest.param(COPIES, ["plain", "subgroup", "subgroup_later"], id="copies_in_a_group"),
         pytest.param(LOGGED, ["plain", "delayed"], id="logged_a_step_later"),
         pytest.param(LOGGED_WHEN_QUIET, ["accumulation"], id="logged_when_quiet"),
         pytest.param(BY_A_HOOK, ["branch_order", "delayed"], id="called_by_a_hook"),

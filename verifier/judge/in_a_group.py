@@ -20,6 +20,7 @@ from verifier.judge.arithmetic import contract_of, is_exact, is_wide
 from verifier.judge.comparison import UNIT_ROUNDOFF, widened
 from verifier.judge.equivalence import blocked_reference
 from verifier.judge.inquiry import local_gradients
+from verifier.judge.late_tags import equal_on_arrival, not_reached, tagged_too_late, unreached
 from verifier.recording import RankRecording, Recording
 from verifier.scenario import SGD_MOMENTUM
 from verifier.subgroups import groups, listed, members
@@ -59,7 +60,8 @@ def compare_in_groups(recording: Recording) -> Findings:
 def _compare_step(recording: Recording, step: int, findings: Findings) -> bool:
     """Compare one step, and add what is wrong to ``findings``; return whether some gradient cannot be seen."""
     contract, clipped_by, hidden = contract_of(recording), _clipped_by(recording), False
-    for name in recording.parameter_names:
+    untold = unreached(recording) | equal_on_arrival(recording)
+    for name in (name for name in recording.parameter_names if name not in untold):
         own = _own_gradients(recording, name)
         alike = partial(_alike, unit=_unit(recording, name))
         for rank in recording.ranks if own else ():
@@ -89,6 +91,8 @@ def _own_gradients(recording: Recording, name: str) -> Own:
 
 
 def _not_comparable(recording: Recording) -> str | None:
+    if reason := not_reached(recording) or tagged_too_late(recording):
+        return reason
     if contract_of(recording).get("lossy"):
         return HIDDEN
     summed = contract_of(recording).get("average") == "sum"

@@ -10,7 +10,8 @@ any rank does, and its gradient of ``never`` is None. One situation has a single
 in float16 and bfloat16, where factors are rounded and nothing is exact, and a rank lacks one of the dtypes altogether.
 In another the branches' weights are in column-major order. In one there are many branches, of which the first, the
 middle and the last are taken and no others. Where there are many steps, rank 0 takes two branches in the first, and the
-last rank in the second, so the number of parameters that a rank uses changes as well.
+last rank in the second, so the number of parameters that a rank uses changes as well. So it is where there are but two
+branches; then nothing is left that no rank uses, and those ranks use every parameter.
 
 With several micro-batches, the first or the last one uses what the others do not, in turns, so a strategy that decides
 what to synchronise by the backward that synchronises, or by the last two, misses some. Where each may synchronise,
@@ -25,20 +26,24 @@ from torch import nn
 from verifier.workload import Workload, column_major
 
 NUM_BRANCHES = 3
+TWO = 2  # branches
 MANY_STEPS = 6
 
 
 class RoutedModel(nn.Module):
     def __init__(self, num_branches: int) -> None:
         super().__init__()
-        self.first = nn.Parameter(torch.empty(6))
+        if num_branches > TWO:
+            self.first = nn.Parameter(torch.empty(6))
         self.inlet = nn.Linear(6, 6)
         self.branches = nn.ModuleList(nn.Linear(6, 6) for _ in range(num_branches))
         self.taken = (0, num_branches // 2, num_branches - 1)  # by route
         self.gated = nn.Linear(6, 6)
-        self.never = nn.Linear(6, 6)
+        if num_branches > TWO:
+            self.never = nn.Linear(6, 6)
         self.outlet = nn.Linear(6, 3)
-        self.last = nn.Linear(3, 3)
+        if num_branches > TWO:
+            self.last = nn.Linear(3, 3)
         for parameter in self.parameters():
             with torch.no_grad():
                 parameter.copy_(torch.randint(-2, 3, parameter.shape) / 2)
@@ -94,8 +99,8 @@ class Routed(Workload):
 
     def _takes_two(self, rank: torch.Tensor, step: int) -> torch.Tensor:
         """Whether each row's rank takes two branches in ``step``."""
-        taker = {0: 0, 1: self.scenario.world_size - 1} if self.scenario.num_steps >= MANY_STEPS else {}
-        return rank == taker.get(step, -1)
+        some_do = self.scenario.num_steps >= MANY_STEPS or self.scenario.depth == TWO
+        return rank == ({0: 0, 1: self.scenario.world_size - 1}.get(step, -1) if some_do else -1)
 
     @property
     def _first_use(self) -> int:
