@@ -43,7 +43,7 @@ def temper(recording: Recording, step: int, failures: list[Failure]) -> None:
                 failure.explanation += "sum may have been divided by the number of ranks that have one"
                 failure.hint = "divide by the world size: a rank that did not use a parameter counts as a zero"
                 continue
-            failure.explanation += "; other parameters are averaged, so this one may have been reduced more than once"
+            failure.explanation += "; other parameters are right, so this one may have been reduced more than once"
             failure.hint = ONCE
 
 
