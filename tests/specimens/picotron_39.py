@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch.distributed as dist
 from torch import nn
 
-TRIPS = {"LS101", "LS201"}
+TRIPS = {"LS101", "LS201", "LS301"}
 CAUSE = "not_synchronised"
 
 
