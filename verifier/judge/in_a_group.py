@@ -73,8 +73,9 @@ def _compare_step(recording: Recording, step: int, findings: Findings) -> bool:
             if stepped is not None and stepped.shape != due.shape:
                 hidden = True
             elif stepped is not None:
-                if not alike(stepped, due) or _is_rounded(recording, held, due, alike):
-                    shown = held if held is not None and not alike(held, due) else stepped
+                rounded = _is_rounded(recording, held, due, alike)
+                if rounded or not alike(stepped, due):
+                    shown = held if held is not None and (rounded or not alike(held, due)) else stepped
                     findings.failures.append(_failure(recording, rank, step, name, shown, due, own, alike))
             elif held is None or contract.get("sharded") or (not alike(held, due) and alike(held, own[rank.rank])):
                 hidden = True
