@@ -153,8 +153,9 @@ def _replaced(recording: Recording, name: str) -> Failure | None:
         observed=f"others, {min(apart):g} off at most from the nearest",
         cause="start_replaced",
         confidence=0.9,
-        explanation=f"all ranks start with the same values of {name}, "
-        + ("the sum of those that ranks had built" if added else "and no rank had built them: what was loaded is lost"),
+        explanation=f"all ranks start with the sum of the values of {name} that ranks had built"
+        if added
+        else f"all ranks start with the same values of {name}, and no rank had built them: what was loaded is lost",
         hint="divide by the world size, or broadcast what rank 0 has"
         if added
         else "do not initialise the model again to make replicas equal: broadcast what rank 0 has",

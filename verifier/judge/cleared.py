@@ -41,5 +41,5 @@ def cleared(e: GradientEvidence) -> Cause | None:
 
 
 def _square_overflows(e: GradientEvidence) -> bool:
-    mean = np.mean([gradient.astype(np.float64) for gradient in e.local.values()], axis=0)
-    return bool((mean**2).sum() > np.finfo(np.float16).max)
+    mean = np.mean([gradient.astype(np.result_type(gradient, np.float64)) for gradient in e.local.values()], axis=0)
+    return bool((np.abs(mean) ** 2).sum() > np.finfo(np.float16).max)

@@ -19,7 +19,7 @@ ROUNDINGS = 1e-5  # of the largest singular value, as float32 rounds a product
 
 
 def low_rank(e: GradientEvidence) -> Cause | None:
-    if e.observed.ndim < 2 or not e.observed.size or e.observed.dtype.kind != "f":
+    if e.observed.ndim < 2 or not e.observed.size or {e.observed.dtype.kind, e.expected.dtype.kind} != {"f"}:
         return None
     observed, expected = (gradient.reshape(len(gradient), -1) for gradient in (e.observed, e.expected))
     if min(expected.shape) < HIGH or not (_has_a_rank(observed) and _has_a_rank(expected)):

@@ -84,6 +84,8 @@ def unequal_micro_batches(e: GradientEvidence) -> Cause | None:
     """
     if e.num_micro_batches != 2 or min(len(e.first), len(e.last)) < e.world_size or e.observed.dtype.kind != "f":
         return None
+    if any(np.iscomplexobj(gradient) for of in (e.first, e.last) for gradient in of.values()):
+        return None
     shares = [np.mean([*of.values()], axis=0, dtype=np.float64).reshape(-1) for of in (e.first, e.last)]
     columns = np.stack(shares, axis=1)
     lengths = np.linalg.norm(columns, axis=0)
