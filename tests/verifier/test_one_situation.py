@@ -70,6 +70,8 @@ def wrap(model):
     wrapped.register_comm_hook(None, hook)
     return wrapped
 """
+SUMS = 'CONTRACT = Contract(average="sum", disclaims={"two_backwards"})\n'
+NAN_IN_A_SUM = NAN_TO_ZERO.replace("dist.get_world_size()", "1") + SUMS
 
 BY_ITS_OWN_LOSS = """
 class wrap(DistributedDataParallel):
@@ -260,6 +262,7 @@ def average_gradients(model):
         pytest.param(NORMS, "average_gradients", "norms", "LS201", "not_synchronised", id="norms_passed_over"),
         pytest.param(ROOT, "wrap", "subgroup", "LS201", "root_of_the_job", id="group_by_its_first"),
         pytest.param(NAN_TO_ZERO, "wrap", "no_number", "LS202", "infinity_hidden", id="nan_to_zero"),
+        pytest.param(NAN_IN_A_SUM, "wrap", "no_number", "LS202", "infinity_hidden", id="nan_in_a_sum"),
         pytest.param(BY_ITS_OWN_LOSS, "wrap", "loss_no_number", "LS101", "replicas_diverged", id="skipped_by_its_loss"),
         pytest.param(BUFFERS, "wrap", "subgroup_buffers", "LS102", "reduced_over_the_job", id="buffers_of_the_job"),
         pytest.param(OWNERS, "ShardedOptimizer", "joined_later", "LS101", "replicas_diverged", id="joined_later"),
