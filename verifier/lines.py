@@ -28,6 +28,7 @@ NORM = "all gradients"  # the name under which the result of clip_grad_norm_() i
 TURNED = "turned"  # by rank: how far its gradients move if its rows come reversed, or in two parts
 OTHER_INPUTS = "other_inputs"  # by rank: whose inputs the model got in its first forward, if not the rank's own
 NOT_CALLED = "not_called"  # by rank: whether the first forward called no module of the bare model's class
+UNTIED = "untied"  # a note: names of tied parameters that are no longer one tensor, by the first
 INPUT_GRADIENT = "input_gradient"  # by rank: whether the first input got a gradient
 
 

@@ -1,8 +1,7 @@
 """What runs on one rank: build, wrap, train, write everything down.
 
 Special here: this file judges nothing and compares nothing. It follows the scenario, drives the strategy through its
-``Driver``, and leaves a journal. A rank that dies half-way leaves half a journal, which is still evidence. What the
-single process does beside it is in ``reference``.
+``Driver``, and leaves a journal, or half of one if the rank dies half-way. The single process is in ``reference``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ddp_core.driver import Driver
 from verifier import noise
 from verifier import workload as workloads
 from verifier.journal import Journal
-from verifier.lines import MAKING_OPTIMIZER, STOPPED_AFTER
+from verifier.lines import MAKING_OPTIMIZER, STOPPED_AFTER, UNTIED
 from verifier.observe.observer import Observer
 from verifier.run import clipping, grouping, update_rule
 from verifier.run.amid import amid
@@ -157,6 +156,7 @@ class Subject:
         """Train through ``driver`` from here on, with an optimizer of its own."""
         self.driver, scenario = driver, self.scenario
         named = self.names.restored(driver.named_parameters())
+        self.journal.note(UNTIED, self.names.untied(named))
         self.parameters = trained(scenario, named, self.frozen_names)
         self.frozen = [(n, p) for n, p in named if n in self.frozen_names]
         given = named if scenario.frozen_too else self.parameters

@@ -23,6 +23,7 @@ from verifier.judge.on_a_grid import on_a_grid
 from verifier.judge.other_inputs import other_inputs, passed_by
 from verifier.judge.shares import rescaled, unequal_shares
 from verifier.judge.unsynchronised import not_one_another, own_multiple, own_value, reduced_to_another
+from verifier.judge.untied import untied
 from verifier.marker import holds_poison
 
 EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
@@ -246,6 +247,7 @@ _PATTERNS: tuple[Pattern, ...] = (
     reduced_to_another,
     own_value,
     not_one_another,
+    untied,
     over_time.dropped_counts,
     _missing_average,
     _averaged_twice,

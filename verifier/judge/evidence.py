@@ -53,6 +53,7 @@ class GradientEvidence:
     inputs: Mapping[int, str] = field(default_factory=dict)  # whose inputs a rank's model got, if not its own
     passed_by: bool = False  # in the first forward the model was not called, on any rank
     reduced_to: int | None = None  # the one other rank that all of this rank's collectives after the forward reduce to
+    untied: str | None = None  # the other name of this parameter in the bare model, where wrapping made it another one
     elsewhere: str | None = None  # tagged gradients: another element's right mean that stands in place of its own
 
 

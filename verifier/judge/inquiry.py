@@ -12,7 +12,7 @@ from verifier.judge.diagnosis import diagnose
 from verifier.judge.evidence import Cause, GradientEvidence
 from verifier.judge.narrowing import rounded
 from verifier.judge.packing import elsewhere, partners
-from verifier.lines import NOT_CALLED, OTHER_INPUTS
+from verifier.lines import NOT_CALLED, OTHER_INPUTS, UNTIED
 from verifier.recording import RankRecording, Recording
 from verifier.verdict import Failure
 
@@ -70,6 +70,7 @@ def wrong_gradient(
         inputs=_inputs(recording),
         passed_by=all(other.notes.get(NOT_CALLED) for other in recording.ranks),
         reduced_to=_reduced_to(rank, step),
+        untied=(rank.notes.get(UNTIED) or {}).get(name),
         held=_held(recording, step, name),
         agreed=not before_step and _agreed(recording, step, name),
     )
