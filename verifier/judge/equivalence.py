@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from verifier.check import Findings
-from verifier.judge import in_company, uncalled
+from verifier.judge import in_company, norms, uncalled
 from verifier.judge.arithmetic import (
     contract_of,
     has_norms,
@@ -33,7 +33,6 @@ from verifier.judge.inquiry import local_gradients, rounded_gradient, wrong_grad
 from verifier.judge.inside_step import CHANGED_INSIDE, before_its_own_step, weights_tell
 from verifier.judge.late_tags import equal_on_arrival, not_reached, tagged_too_late, unreached
 from verifier.judge.narrowing import came_in
-from verifier.judge.norms import is_right
 from verifier.judge.presence import trained_though_frozen, wrong_presence
 from verifier.judge.rounding import is_rounding
 from verifier.recording import RankRecording, Recording, Tensor
@@ -110,6 +109,7 @@ def _compare_gradients(recording: Recording) -> Findings:
         if failures:
             in_company.temper(recording, step, failures)
             uncalled.temper(recording, step, failures)
+            norms.temper(recording, step, failures)
             break
     return findings
 
@@ -240,7 +240,7 @@ def _is_right(
         return True
     if is_rounding(recording, step, name, values, wanted.values):
         return True
-    return has_norms(recording) and is_right(recording, step, name, values, wanted.values)
+    return has_norms(recording) and norms.is_right(recording, step, name, values, wanted.values)
 
 
 def _compare_presence(
