@@ -161,7 +161,7 @@ class CalledByLoop:
     """
 
     def __init__(self, owner: Any, name: str) -> None:
-        self._owner, self._name = owner, name
+        self._owner, self.name = owner, name
         self._method: Callable[..., Any] = getattr(owner, name)
         self._decided = self._owners_own = False
         self._unseen = not self._watch() or is_bound_elsewhere(self._method)
@@ -173,14 +173,14 @@ class CalledByLoop:
             if sys.getprofile() == self._profile:
                 sys.setprofile(None)
             with suppress(AttributeError, KeyError):
-                delattr(self._owner, self._name)
+                delattr(self._owner, self.name)
         if not self._owners_own:
-            _require_done(self._method(*given), f"{type(self._owner).__name__}.{self._name}()")
+            _require_done(self._method(*given), f"{type(self._owner).__name__}.{self.name}()")
 
     def heed(self, optimizer: Any) -> None:
         """Leave it to its owner if a hook before the step of ``optimizer``, or of all of them, calls it."""
         hooks = (getattr(optimizer, "_optimizer_step_pre_hooks", {}), optimizers._global_optimizer_pre_hooks)
-        if not self._decided and any(_calls(hook, self._name) for of in hooks for hook in of.values()):
+        if not self._decided and any(_calls(hook, self.name) for of in hooks for hook in of.values()):
             self._decided = self._owners_own = True
 
     def forget(self) -> None:
@@ -192,10 +192,10 @@ class CalledByLoop:
 
     def _watch(self) -> bool:
         """Put a method that notes calls in the place of the owner's; return whether that was possible."""
-        if self._name in getattr(self._owner, "__dict__", {}):  # theirs, and not a method: left as it is
+        if self.name in getattr(self._owner, "__dict__", {}):  # theirs, and not a method: left as it is
             return True
         try:
-            object.__setattr__(self._owner, self._name, self._called)
+            object.__setattr__(self._owner, self.name, self._called)
         except (AttributeError, TypeError):
             return False
         return True

@@ -57,9 +57,12 @@ def _refuses_the_optimizer(recording: Recording, rank: RankRecording, said: str)
 
 
 def stopped_by_what_it_loaded(recording: Recording, rank: RankRecording) -> bool:
-    """Return whether the optimizer raised in its first step after loading, as when a state is another parameter's."""
+    """Return whether the optimizer raised in its first step after loading, as when a state is another parameter's.
+
+    Where no step came before it, the strategy may not get through any.
+    """
     last, outcome = recording.scenario.resume_after, rank.outcome or {}
-    if last is None or rank.notes.get("loading") is not False or outcome.get("error") != "own":
+    if last is None or last < 0 or rank.notes.get("loading") is not False or outcome.get("error") != "own":
         return False
     return str(outcome.get("when")) == f"in step {last + 1} (step)"
 

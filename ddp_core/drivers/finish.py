@@ -55,7 +55,7 @@ class FinishDriver(Driver):
         super().__init__(wrapped, model)
         finish = require(self.wrapped, _method_of(self.wrapped), NAME)
         names = [name for name in (_started_by(self.wrapped, finish), finish) if name is not None]
-        self._calls = [CalledByLoop(self.wrapped, name) for name in names]
+        self.calls = [CalledByLoop(self.wrapped, name) for name in names]
 
     @classmethod
     def fits(cls, wrapped: Any) -> bool:
@@ -63,16 +63,16 @@ class FinishDriver(Driver):
 
     def start_step(self, optimizer: torch.optim.Optimizer) -> None:
         super().start_step(optimizer)
-        for call in self._calls:
+        for call in self.calls:
             call.heed(optimizer)
 
     def backward(self, loss: torch.Tensor) -> None:
-        for call in self._calls:
+        for call in self.calls:
             call.forget()
         backward_through(self.wrapped, loss)
 
     def before_step(self) -> None:
-        for call in self._calls:
+        for call in self.calls:
             call()
 
 

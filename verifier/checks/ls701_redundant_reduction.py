@@ -2,15 +2,16 @@
 
 Claim: with tagged gradients the payload of every reduction is read, and no element of a rank's own gradients is found
 in two reductions of the same group in one step. No other check sees twice the bytes with the right result (an average
-of averages). And if most parameters are frozen, no more numbers are reduced than are trainable, except for padding:
-zeros up to the next multiple of a power of two, to which buckets and flat buffers are aligned. A strategy that scatters
-tensors of one shape in chunks, one to each rank, may pad the last chunk. A sum in which each number comes from one rank
-and is zero on all others only hands out what that rank has; it does not count as a reduction.
+of averages). No group reduces twice as many numbers as are trainable in one step; and if most parameters are frozen, no
+more than are trainable, except for padding: zeros up to the next multiple of a power of two, to which buckets and flat
+buffers are aligned. A strategy that scatters tensors of one shape in chunks, one to each rank, may pad the last chunk.
+A sum in which each number comes from one rank and is zero on all others only hands out what that rank has; it does not
+count as a reduction.
 
 Catches: hooks *and* a loop after backward that both reduce; a parameter in two buckets; tied parameters listed twice;
 frozen parameters that are reduced as zeros.
 
-Blind to: a second reduction of a few parameters' means, after the first; hierarchical schemes, which rightly reduce an
+Blind to: a second reduction of some parameters' means, after the first; hierarchical schemes, which rightly reduce an
 element once in each of several groups; payloads that are compressed or encoded; what an optimizer reduces by itself in
 addition to the DDP that is put around the model for it (drive it with ``--driver distributed_optimizer``). A strategy
 that sends more than it must, and may, declares ``Contract(disclaims={"efficiency"})``.
@@ -59,23 +60,21 @@ def redundant_reduction(recording: Recording) -> Findings:
         return findings
     findings = _judged(recording, book, findings)
     too_much = {failure.cause for failure in findings.failures} == {"reduced_too_much"}
-    if too_much and recording.ranks[0].notes.get("driver") == "sharded_optimizer" and _in_step(recording):
+    if too_much and recording.ranks[0].notes.get("driver") == "sharded_optimizer" and _all_in(recording, "step"):
         return Findings(not_claimed=BY_ITSELF)
     return findings
 
 
-def _in_step(recording: Recording) -> bool:
-    """Return whether every rank reduces at least as many numbers in ``step()`` as are trained."""
+def _all_in(recording: Recording, phase: str) -> bool:
+    """Return whether every rank reduces at least as many numbers in ``phase`` as are trained."""
     trained = sum(entry["numel"] for entry in recording.ranks[0].notes.get("parameters", []))
-    sent = [sum(c.numel for c in rank.collectives if _adds(c) and c.phase == "step") for rank in recording.ranks]
+    sent = [sum(c.numel for c in rank.collectives if _adds(c) and c.phase == phase) for rank in recording.ranks]
     return min(sent) >= trained
 
 
 def _judged(recording: Recording, book: TagBook | None, findings: Findings) -> Findings:
     if not recording.scenario.tagged:
-        handed_out = set(_handed_out(recording))
-        for rank in recording.ranks:
-            findings.failures += _weigh(recording, rank, handed_out, findings)
+        findings.failures += _weighed(recording, findings)
         if not findings.comparisons and recording.complete:
             findings.not_claimed = "no reduction was seen"
         return findings
@@ -84,6 +83,8 @@ def _judged(recording: Recording, book: TagBook | None, findings: Findings) -> F
         return findings
     for rank in recording.ranks:
         findings.failures += _count(recording, rank, book, findings)
+    if not findings.failures:  # means that are reduced again have no rank's own tags
+        findings.failures += _weighed(recording, Findings(), times=2)
     if not findings.comparisons and recording.complete:
         findings.not_claimed = "no payload of plain gradients was seen"
     return findings
@@ -109,12 +110,28 @@ def _handed_out(recording: Recording) -> Iterator[Collective]:
                 yield from together
 
 
-def _weigh(recording: Recording, rank: RankRecording, handed_out: set[Collective], findings: Findings) -> list[Failure]:
-    """Failures for the steps in which a group reduces more floating-point numbers than there are to reduce."""
+def _weighed(recording: Recording, findings: Findings, times: int = 1) -> list[Failure]:
+    handed_out = set(_handed_out(recording))
+    failures = [f for rank in recording.ranks for f in _weigh(recording, rank, handed_out, findings, times)]
+    if recording.ranks[0].notes.get("driver") == "explicit" and failures and _all_in(recording, "backward"):
+        for failure in failures:
+            failure.confidence = 0.6
+            failure.explanation += ", all of them in the backward already; then this loop calls a method that reduces"
+            failure.hint = f"if your loop does not call it: --driver native. Else {failure.hint}"
+    return failures
+
+
+def _weigh(
+    recording: Recording, rank: RankRecording, handed_out: set[Collective], findings: Findings, times: int
+) -> list[Failure]:
+    """Failures for the steps in which a group reduces more floating-point numbers than there are to reduce, and at
+    least so many ``times`` their number.
+    """
     entries, world_size = rank.notes.get("parameters", []), recording.scenario.world_size
     trainable = sum(entry["numel"] for entry in entries)
     chunks = sum(math.prod(shape) for shape in {tuple(entry["shape"]) for entry in entries})
     allowed = trainable + world_size * len(entries) + 64  # padding; flags, norms and losses
+    allowed = max(allowed, times * trainable - 1)
     sent: Counter[tuple[int, str]] = Counter()
     filled: set[tuple[int, str]] = set()
     for collective in rank.collectives:

@@ -84,8 +84,9 @@ def _note(subject: Subject, driver: Driver) -> None:
     """Write down how the strategy is driven, and which of its methods a loop might have called."""
     subject.journal.note("driver", driver.style)
     subject.journal.note("has_no_sync", driver.has_no_sync)
-    if type(driver) is Driver and driver.wrapped is not subject.model:
-        subject.journal.note("uncalled", that_a_loop_may_call(driver.wrapped))
+    if (type(driver) is Driver or driver.calls) and driver.wrapped is not subject.model:
+        called = {call.name for call in driver.calls}
+        subject.journal.note("uncalled", [n for n in that_a_loop_may_call(driver.wrapped) if n not in called])
 
 
 def _told_when_to_call(error: BaseException) -> BaseException:
