@@ -29,6 +29,7 @@ TURNED = "turned"  # by rank: how far its gradients move if its rows come revers
 OTHER_INPUTS = "other_inputs"  # by rank: whose inputs the model got in its first forward, if not the rank's own
 NOT_CALLED = "not_called"  # by rank: whether the first forward called no module of the bare model's class
 UNTIED = "untied"  # a note: names of tied parameters that are no longer one tensor, by the first
+OF_THE_WRAPPER = "of_the_wrapper"  # a note: names of trained parameters that a wrapper has beside the model's
 INPUT_GRADIENT = "input_gradient"  # by rank: whether the first input got a gradient
 
 

@@ -18,7 +18,7 @@ from ddp_core.driver import Driver
 from verifier import noise
 from verifier import workload as workloads
 from verifier.journal import Journal
-from verifier.lines import MAKING_OPTIMIZER, STOPPED_AFTER, UNTIED
+from verifier.lines import MAKING_OPTIMIZER, STOPPED_AFTER
 from verifier.observe.observer import Observer
 from verifier.run import clipping, grouping, update_rule
 from verifier.run.amid import amid
@@ -155,8 +155,7 @@ class Subject:
     def take_over(self, driver: Driver) -> None:
         """Train through ``driver`` from here on, with an optimizer of its own."""
         self.driver, scenario = driver, self.scenario
-        named = self.names.restored(driver.named_parameters())
-        self.journal.note(UNTIED, self.names.untied(named))
+        named = self.names.told(driver, self.journal)
         self.parameters = trained(scenario, named, self.frozen_names)
         self.frozen = [(n, p) for n, p in named if n in self.frozen_names]
         given = named if scenario.frozen_too else self.parameters

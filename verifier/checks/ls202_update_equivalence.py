@@ -44,8 +44,14 @@ from verifier.judge.out_of_sight import bounds_weights, compare_gradients
 from verifier.judge.overflowed import compare_overflow
 from verifier.judge.steps_taken import compare_steps_taken
 from verifier.judge.updates import compare_weights, not_judged
-from verifier.lines import NOT_RESCHEDULED
+from verifier.lines import NOT_RESCHEDULED, OF_THE_WRAPPER
 from verifier.recording import Recording
+
+AT_REST = {"not_stepped", "never_steps_again"}
+NOT_HANDED_OVER = (
+    "no weight moved, and the wrapper has trained parameters of its own ({}), which this loop's optimizer was not "
+    "given: a ddp_core.Driver whose make_optimizer() takes them says so (docs/driving.md)"
+)
 
 
 @check(when=lambda scenario: not scenario.tagged or scenario.tags_move_weights)
@@ -53,13 +59,21 @@ def update_equivalence(recording: Recording) -> Findings:
     if recording.scenario.tagged and (reason := not_told_by_tags(recording)):
         return Findings(not_claimed=reason)
     if recording.scenario.overflow:
-        return compare_overflow(recording)
+        return _if_handed_over(recording, compare_overflow(recording))
     if recording.scenario.infinite_loss:
         return compare_steps_taken(recording)
     frozen = compare_frozen(recording)
-    findings = _compare_trained(recording)
+    findings = _if_handed_over(recording, _compare_trained(recording))
     findings.comparisons += frozen.comparisons
     findings.failures += frozen.failures
+    return findings
+
+
+def _if_handed_over(recording: Recording, findings: Findings) -> Findings:
+    """``findings``; none if weights merely rest where the wrapper has trained parameters that we did not step."""
+    kept = recording.ranks[0].notes.get(OF_THE_WRAPPER)
+    if kept and findings.failures and {failure.cause for failure in findings.failures} <= AT_REST:
+        return Findings(blocked=NOT_HANDED_OVER.format(", ".join(kept)))
     return findings
 
 

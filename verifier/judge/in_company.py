@@ -22,6 +22,7 @@ def temper(recording: Recording, step: int, failures: list[Failure]) -> None:
         for failure in failures:
             if failure.cause == "one_ranks_gradient":  # a maximum or median over ranks may be one rank's, too
                 failure.confidence = min(failure.confidence, 0.6)
+    _tell_left_out(failures)
     if contract_of(recording).get("average") == "sum":
         for failure in failures:
             _as_a_sum(failure)
@@ -45,6 +46,16 @@ def temper(recording: Recording, step: int, failures: list[Failure]) -> None:
                 continue
             failure.explanation += "; other parameters are right, so this one may have been reduced more than once"
             failure.hint = ONCE
+
+
+def _tell_left_out(failures: list[Failure]) -> None:
+    """Say in place that zeros may be elements that nobody sent, if they are in other parameters."""
+    sent_in_part = any(failure.cause == "elements_left_out" for failure in failures)
+    for failure in failures if sent_in_part else ():
+        if failure.cause != "gradient_cleared":
+            continue
+        failure.confidence = min(failure.confidence, 0.5)
+        failure.explanation += "; of other parameters only some elements were sent, and of this one perhaps none"
 
 
 def _as_a_sum(failure: Failure) -> None:

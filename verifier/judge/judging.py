@@ -20,6 +20,7 @@ from verifier.scenario import Scenario
 from verifier.verdict import NOT_TRIED, CheckResult, Failure, Verdict
 
 MAX_FAILURES_SHOWN = 8
+SEVERAL = 3  # models with wrong gradients, which some mistake makes wherever it meets them
 TOO_EARLY = (
     "it is right where it is imported once there is a process group: ask for ranks and world sizes where they are "
     "used, not in a module's constants or a function's defaults"
@@ -90,13 +91,16 @@ def _shown(failures: list[Failure]) -> list[Failure]:
 
 
 def _not_by_clipping(failures: list[Failure], recordings: Sequence[Recording]) -> list[Failure]:
-    """``failures``, without clipping as a cause where the same model's gradients are wrong without clipping as well."""
+    """``failures``, without clipping as a cause where the same model's gradients are wrong without clipping as well, or
+    those of several models are: the norm of wrong gradients is another one.
+    """
     scenarios = {recording.scenario.name: recording.scenario for recording in recordings}
     wrong = {f.scenario for f in failures if f.scenario in scenarios and scenarios[f.scenario].clip_norm is None}
     models = {scenarios[name].workload for name in wrong}
     return [
         failure.model_copy(update=UNEXPLAINED)
-        if (failure.cause or "").startswith("clipped") and scenarios[failure.scenario].workload in models
+        if (failure.cause or "").startswith("clipped")
+        and (len(models) >= SEVERAL or scenarios[failure.scenario].workload in models)
         else failure
         for failure in failures
     ]

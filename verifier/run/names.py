@@ -8,12 +8,38 @@ that was also exchanged (``fully_shard`` over a checkpointed layer) by its name 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from torch import nn
 
+from verifier.lines import OF_THE_WRAPPER, UNTIED
+
+if TYPE_CHECKING:
+    from ddp_core.driver import Driver
+    from verifier.journal import Journal
+
 BETWEEN = ("_checkpoint_wrapped_module.", "_fsdp_wrapped_module.", "_orig_mod.")
 PARAMETRIZED = re.compile(r"\bparametrizations\.(\w+)\.original$")  # torch.nn.utils.parametrize
+
+
+def _of_the_wrapper(driver: Driver, named: list[tuple[str, nn.Parameter]]) -> Iterator[str]:
+    """Yield the names of trained parameters that the wrapper has beside the model's, in memory of their own."""
+    if driver.wrapped is driver.model or not isinstance(driver.wrapped, nn.Module):
+        return
+    models = {id(parameter) for _, parameter in named}
+    memory = {_memory(parameter) for _, parameter in named}
+    for name, parameter in driver.wrapped.named_parameters():
+        apart = id(parameter) not in models and _memory(parameter) not in memory
+        if parameter.requires_grad and apart:
+            yield name
+
+
+def _memory(parameter: nn.Parameter) -> int:
+    try:
+        return parameter.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # a tensor subclass without memory of its own
+        return 0
 
 
 class Names:
@@ -34,10 +60,14 @@ class Names:
         """Return ``named``, each under its name in the bare model, as far as there is one."""
         return [(self._by_identity.get(id(parameter)) or self._cut(name), parameter) for name, parameter in named]
 
-    def untied(self, named: Iterable[tuple[str, nn.Parameter]]) -> dict[str, str]:
-        """Return each name in ``named`` that was another's in the bare model, by that first name: two tensors now."""
-        listed = {name for name, _ in self.restored(named)}
-        return {self._first_name[name]: name for name in sorted(listed) if self._first_name.get(name) in listed}
+    def told(self, driver: Driver, journal: Journal) -> list[tuple[str, nn.Parameter]]:
+        """Return the driver's parameters under the bare model's names; note what wrapping has done to them."""
+        named = self.restored(driver.named_parameters())
+        listed = {name for name, _ in named}
+        of_one = {self._first_name[name]: name for name in sorted(listed) if self._first_name.get(name) in listed}
+        journal.note(UNTIED, of_one)
+        journal.note(OF_THE_WRAPPER, [*_of_the_wrapper(driver, named)])
+        return named
 
     def _cut(self, name: str) -> str:
         short = PARAMETRIZED.sub(r"\1", name)

@@ -1,0 +1,109 @@
+"""Mistakes that were told for a wrong reason, and what was right and blamed: each says now what it is.
+
+Special here: most of these failed before as well. What is tested is the reason.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+HEAD = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from ddp_core import Contract
+
+def average(parameters):
+    for parameter in parameters:
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+"""
+
+# DDP has averaged already.
+AGAIN = """
+class wrap(DistributedDataParallel):
+    def reduce_gradients(self):
+        average(p for p in self.parameters() if p.grad is not None)
+"""
+
+# Nobody calls what launches, and what finishes finds nothing to wait for.
+NOT_STARTED = """
+class wrap(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.works = module, []
+    def forward(self, *inputs):
+        return self.module(*inputs)
+    def launch_gradients_of(self, rank):
+        self.works = [dist.all_reduce(p.grad, async_op=True) for p in self.module.parameters()]
+    def sync_in_two_rounds(self, how):
+        self.launch_gradients_of(how)
+    def finish_gradient_synchronization(self):
+        for work in self.works:
+            work.wait()
+"""
+
+# What is frozen has no gradient to average.
+NONE_AT_ALL = """
+def average_gradients(model):
+    average(model.parameters())
+"""
+
+# Only the wrapper's own flat copy is to be stepped; the model's weights are there in a forward and a backward alone.
+FLAT = """
+class wrap(nn.Module):
+    contract = Contract(sharded=True, sync_buffers=False)
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        for tensor in module.state_dict().values():
+            dist.broadcast(tensor, 0)
+        self.flat = nn.Parameter(nn.utils.parameters_to_vector(module.parameters()).detach().clone())
+    def forward(self, *inputs):
+        nn.utils.vector_to_parameters(self.flat.data.clone(), self.module.parameters())
+        return self.module(*inputs)
+    def finish_gradient_synchronization(self):
+        self.flat.grad = torch.cat([p.grad.reshape(-1) for p in self.module.parameters()])
+        average([self.flat])
+        for parameter in self.module.parameters():
+            parameter.grad = None
+            parameter.data.zero_()
+"""
+
+
+@pytest.fixture
+def judged(lockstep, tmp_path, only):
+    def judge(body, name, situation, code):
+        only(situation)
+        path = tmp_path / "mine.py"
+        path.write_text(HEAD + body)
+        report = lockstep.verify(f"{path}:{name}", world_size=2, checks=[code], profile="thorough")
+        return next(check for check in report.checks if check.code == code)
+
+    return judge
+
+
+def test_means_that_are_reduced_again_are_waste(judged):
+    check = judged(AGAIN, "wrap", "large", "LS701")
+    assert {failure.cause for failure in check.failures} == {"reduced_too_much"}
+    assert "--driver native" in check.failures[0].hint
+
+
+def test_methods_beside_the_one_that_finishes_are_named(judged):
+    check = judged(NOT_STARTED, "wrap", "plain", "LS201")
+    failure = check.failures[0]
+    assert (failure.cause, failure.confidence) == ("not_synchronised", 0.5)
+    assert "sync_in_two_rounds()" in failure.explanation
+    assert "finish_gradient_synchronization()" not in failure.explanation
+
+
+def test_a_crash_in_the_first_step_is_not_blamed_on_loading(judged):
+    check = judged(NONE_AT_ALL, "average_gradients", "restart_early", "LS504")
+    assert not check.failures
+
+
+def test_a_wrapper_whose_own_parameters_are_to_be_stepped_is_not_judged(judged):
+    check = judged(FLAT, "wrap", "plain", "LS202")
+    assert check.verdict == "unknown"
+    assert "trained parameters of its own (flat)" in check.why
+    assert "make_optimizer()" in check.why
