@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import nn
 
-from ddp_core.methods import CalledByLoop, backward_through, takes
+from ddp_core.methods import backward_through, takes
 
 # Flags that a loop sets by hand, in wrappers without a no_sync() context: true for the backward that synchronises.
 SYNC_FLAGS = ("require_backward_grad_sync", "require_gradient_sync")
@@ -52,7 +52,6 @@ class Driver:
     optimizer_of_wrap: Any = None  # the one that ``wrap`` returned, or was given
     optimizer_went_in: bool = False  # True: the optimizer that the loop asks for has reached the strategy
     optimizer_made: Any = None  # what ``make_optimizer`` returned; set by its caller
-    calls: Sequence[CalledByLoop] = ()  # the methods that this style's loop calls, where others may be meant
 
     def __init__(self, wrapped: Any, model: nn.Module | None = None) -> None:
         if model is None:  # made by itself: it does the wrapping, too

@@ -45,8 +45,15 @@ class wrap(nn.Module):
 
 # What is frozen has no gradient to average.
 NONE_AT_ALL = """
-def average_gradients(model):
-    average(model.parameters())
+def wrap(model):
+    def wrap_optimizer(cls, parameters, **options):
+        class Averaging(cls):
+            def step(self, closure=None):
+                average(model.parameters())
+                super().step(closure)
+        return Averaging(parameters, **options)
+    model.wrap_optimizer = wrap_optimizer
+    return model
 """
 
 # Only the wrapper's own flat copy is to be stepped; the model's weights are there in a forward and a backward alone.
@@ -71,10 +78,38 @@ class wrap(nn.Module):
 """
 
 
+# What is left over when a gradient is divided into one part for each rank is rank 0's own; nothing is clipped here.
+REMAINDER = """
+def average_gradients(model):
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            flat = parameter.grad.view(-1)
+            left_over = len(flat) % dist.get_world_size()
+            own = flat[len(flat) - left_over :].clone()
+            dist.all_reduce(flat)
+            flat /= dist.get_world_size()
+            dist.broadcast(own, 0)
+            flat[len(flat) - left_over :] = own
+"""
+
+# A tenth of all elements is sent, and of the biases mostly none.
+LARGEST = """
+def average_gradients(model):
+    gradients = [p.grad for p in model.parameters()]
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    sent = torch.zeros_like(flat)
+    places = flat.abs().topk(len(flat) // 10).indices
+    sent[places] = flat[places] / dist.get_world_size()
+    dist.all_reduce(sent)
+    for gradient, part in zip(gradients, sent.split([gradient.numel() for gradient in gradients])):
+        gradient.copy_(part.view_as(gradient))
+"""
+
+
 @pytest.fixture
 def judged(lockstep, tmp_path, only):
-    def judge(body, name, situation, code):
-        only(situation)
+    def judge(body, name, situation, code, *more):
+        only(situation, *more)
         path = tmp_path / "mine.py"
         path.write_text(HEAD + body)
         report = lockstep.verify(f"{path}:{name}", world_size=2, checks=[code], profile="thorough")
@@ -98,8 +133,9 @@ def test_methods_beside_the_one_that_finishes_are_named(judged):
 
 
 def test_a_crash_in_the_first_step_is_not_blamed_on_loading(judged):
-    check = judged(NONE_AT_ALL, "average_gradients", "restart_early", "LS504")
-    assert not check.failures
+    check = judged(NONE_AT_ALL, "wrap", "restart_early", "LS504")
+    assert (check.verdict, check.failures) == ("unknown", [])
+    assert check.why.startswith("refused, and not claimed: TypeError")
 
 
 def test_a_wrapper_whose_own_parameters_are_to_be_stepped_is_not_judged(judged):
@@ -107,3 +143,16 @@ def test_a_wrapper_whose_own_parameters_are_to_be_stepped_is_not_judged(judged):
     assert check.verdict == "unknown"
     assert "trained parameters of its own (flat)" in check.why
     assert "make_optimizer()" in check.why
+
+
+def test_clipping_is_no_cause_where_gradients_are_wrong_without_it(judged):
+    check = judged(REMAINDER, "average_gradients", "plain", "LS201", "realistic", "named_inputs", "clipping_groups")
+    assert {"plain", "realistic", "named_inputs", "clipping_groups"} <= set(check.failed_in)
+    assert not any((failure.cause or "").startswith("clipped") for failure in check.failures)
+
+
+def test_zeros_may_be_elements_that_nobody_sent(judged):
+    check = judged(LARGEST, "average_gradients", "plain", "LS201")
+    found = {failure.cause: failure for failure in check.failures}
+    assert "elements_left_out" in found
+    assert found["gradient_cleared"].confidence <= 0.5

@@ -40,6 +40,7 @@ from verifier.judge.arithmetic import contract_of, is_exact, is_narrow, is_wide,
 from verifier.judge.equivalence import blocked_reference, not_comparable
 from verifier.judge.frozen import compare_frozen
 from verifier.judge.late_tags import equal_on_arrival, unreached
+from verifier.judge.movement import rests
 from verifier.judge.out_of_sight import bounds_weights, compare_gradients
 from verifier.judge.overflowed import compare_overflow
 from verifier.judge.steps_taken import compare_steps_taken
@@ -70,9 +71,11 @@ def update_equivalence(recording: Recording) -> Findings:
 
 
 def _if_handed_over(recording: Recording, findings: Findings) -> Findings:
-    """``findings``; none if weights merely rest where the wrapper has trained parameters that we did not step."""
+    """``findings``; none if all weights rest, and the wrapper has trained parameters that this loop did not step."""
     kept = recording.ranks[0].notes.get(OF_THE_WRAPPER)
-    if kept and findings.failures and {failure.cause for failure in findings.failures} <= AT_REST:
+    if not kept or not findings.failures or not {failure.cause for failure in findings.failures} <= AT_REST:
+        return findings
+    if all(rests(rank, name, -1, 0) for rank in recording.ranks for name in recording.parameter_names):
         return Findings(blocked=NOT_HANDED_OVER.format(", ".join(kept)))
     return findings
 

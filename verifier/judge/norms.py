@@ -28,14 +28,15 @@ def is_right(recording: Recording, step: int, name: str, observed: np.ndarray, m
 
 
 def temper(recording: Recording, step: int, failures: list[Failure]) -> None:
-    """Name in place the cause of unexplained ``failures`` if some parameter has the gradient of all samples, and no
-    other one is right: a norm is synchronised between them and it, forward and not backward.
+    """Name in place the cause of unexplained ``failures`` if some parameter behind all of theirs has the gradient of
+    all samples: a norm is synchronised between them and it, forward and not backward.
     """
     if not has_norms(recording) or any(failure.cause for failure in failures):
         return
     wrong = {failure.parameter for failure in failures}
-    rest = [name for name in recording.parameter_names if name not in wrong]
-    if not any(_is_of_all_alone(recording, step, name) for name in rest):
+    names = recording.parameter_names  # in the order in which a forward meets them
+    of_all = [place for place, name in enumerate(names) if _is_of_all_alone(recording, step, name)]
+    if not of_all or any(names.index(name) > of_all[0] for name in names if name in wrong):
         return
     for failure in failures:
         failure.cause, failure.confidence = "statistics_held_constant", 0.85

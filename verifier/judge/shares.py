@@ -122,9 +122,9 @@ def shares_of(e: GradientEvidence) -> np.ndarray | None:
     """The multiple of each rank's own gradient in ``e.observed``, by rank; None if that does not explain it, or is not
     unique.
     """
-    if e.world_size < 2 or len(e.local) < e.world_size or np.iscomplexobj(e.observed):
+    if e.world_size < 2 or len(e.local) < e.world_size or e.observed.dtype.kind != "f":
         return None
-    if any(np.iscomplexobj(gradient) for gradient in e.local.values()):
+    if any(map(np.iscomplexobj, e.local.values())):
         return None
     if e.observed.size < max(FEWEST_ELEMENTS, FEWEST_BY_RANK * e.world_size) or not np.isfinite(e.observed).all():
         return None

@@ -15,6 +15,7 @@ from torch import nn
 
 from ddp_core.arguments import filled, model_by_name
 from ddp_core.driver import Driver
+from ddp_core.drivers.finish import FinishDriver
 from ddp_core.methods import NotDrivable, that_a_loop_may_call
 from ddp_core.recognition import drive, marks
 from verifier import fault as faults
@@ -84,8 +85,8 @@ def _note(subject: Subject, driver: Driver) -> None:
     """Write down how the strategy is driven, and which of its methods a loop might have called."""
     subject.journal.note("driver", driver.style)
     subject.journal.note("has_no_sync", driver.has_no_sync)
-    if (type(driver) is Driver or driver.calls) and driver.wrapped is not subject.model:
-        called = {call.name for call in driver.calls}
+    if type(driver) in (Driver, FinishDriver) and driver.wrapped is not subject.model:
+        called = [call.name for call in driver.calls] if isinstance(driver, FinishDriver) else []
         subject.journal.note("uncalled", [n for n in that_a_loop_may_call(driver.wrapped) if n not in called])
 
 
