@@ -179,3 +179,21 @@ def test_weights_that_are_not_fetched(fetching, body):
 def test_who_fetches_from_owners_is_told_to_say_so(fetching):
     found = next(check for check in fetching(NOT_SAID).checks if check.code == "LS101")
     assert "Contract(sharded=True)" in found.failures[0].hint
+
+
+def judged(lockstep, file, *codes):
+    report = lockstep.verify(f"tests/{file}.py:wrap", world_size=2, profile="standard")
+    return [next(str(check.verdict) for check in report.checks if check.code == code) for code in codes]
+
+
+def test_a_state_saved_twice_while_weights_were_on_their_way(lockstep, only):
+    """The second save, right after loading, has nothing under way: that says nothing about the first."""
+    only("restart_twice")
+    assert judged(lockstep, "controls/gathered_in_turn", "LS503", "LS504") == ["pass", "pass"]
+
+
+def test_layers_that_run_in_another_order_than_they_are_registered_in(lockstep, only):
+    """Were it the same order, weights that arrive in that of registration would seem to be in time."""
+    only("realistic")
+    assert judged(lockstep, "controls/gathered_in_turn", "LS101", "LS202") == ["pass", "pass"]
+    assert judged(lockstep, "specimens/gathered_by_position", "LS101", "LS202") == ["fail", "fail"]

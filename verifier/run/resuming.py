@@ -42,7 +42,8 @@ def resume(subject: Subject, strategy: LoadedStrategy, step: int) -> bool:
 def _resume_once(subject: Subject, strategy: LoadedStrategy, step: int, time: int) -> None:
     driver = subject.driver
     try:
-        subject.journal.note("saved_under_way", subject.observer.on_their_way())
+        if time == 0:  # what was just loaded says nothing about the weights that the steps left
+            subject.journal.note("saved_under_way", subject.observer.on_their_way())
         saved: Any = driver.state_dict()
         saved = {} if saved is None else saved
         if isinstance(saved, Mapping):

@@ -2,7 +2,8 @@
 
 Its last norm is a LayerNorm, because some strategies treat layers by type. Before it, a narrow path runs in parallel
 with layers of 7 and 3: their shards need padding on any number of ranks, and some ranks have no part of them. They are
-numbered from 8 to 11, as in a deep model: as text, 10 comes before 8.
+numbered from 8 to 11, as in a deep model: as text, 10 comes before 8. Each block registers its norms last, as
+transformers' LlamaDecoderLayer does: parameters are used in another order than they are listed, on all ranks alike.
 
 In float64 a correct strategy agrees with the single process to about 1e-13 of the largest gradient, and a wrong one
 is off by 1e-6 or far more; nothing lies in between, so the bound needs no tuning.
@@ -27,13 +28,13 @@ class Block(nn.Module):
     def __init__(self, *, draws: bool = False) -> None:
         super().__init__()
         self.noise = Noise() if draws else nn.Identity()
-        self.attention_norm = nn.RMSNorm(WIDTH)
         self.query_key_value = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
         self.output = nn.Linear(WIDTH, WIDTH, bias=False)
-        self.mlp_norm = nn.RMSNorm(WIDTH)
         self.gate = nn.Linear(WIDTH, 2 * WIDTH, bias=False)
         self.up = nn.Linear(WIDTH, 2 * WIDTH, bias=False)
         self.down = nn.Linear(2 * WIDTH, WIDTH, bias=False)
+        self.attention_norm = nn.RMSNorm(WIDTH)
+        self.mlp_norm = nn.RMSNorm(WIDTH)
 
     def forward(self, x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
         rows, length, _ = x.shape
