@@ -207,6 +207,14 @@ def test_a_parameter_in_place_of_its_gradient():
     assert diagnose(evidence(weight * 3, right, weight=weight)) is None
 
 
+def test_weights_that_were_added_to_a_gradient():
+    right, weight = np.arange(12.0) % 5 - 2, np.array([1.0, -2.0, 0.5] * 4)
+    for expected in (right, right * 0):  # a gradient of zeros is the weights then, and they were added all the same
+        for factor in (1, 0.25):  # what the buffer still held; a weight decay
+            assert diagnose(evidence(expected + factor * weight, expected, weight=weight)).name == "weights_added"
+    assert diagnose(evidence(right + weight[::-1], right, weight=weight)) is None
+
+
 def test_half_of_a_complex_gradient():
     right, mine = np.array([1 + 2j, 3 - 1j]), np.array([5j, -7j])
     found = diagnose(evidence(right.real + mine, right))

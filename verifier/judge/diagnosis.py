@@ -24,6 +24,7 @@ from verifier.judge.other_inputs import other_inputs, passed_by
 from verifier.judge.shares import rescaled, unequal_shares
 from verifier.judge.unsynchronised import not_one_another, own_multiple, own_value, reduced_to_another
 from verifier.judge.untied import untied
+from verifier.judge.weights_added import weights_added
 from verifier.marker import holds_poison
 
 EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
@@ -176,7 +177,9 @@ def _partly_averaged(e: GradientEvidence) -> Cause | None:
 
 
 def _the_parameter(e: GradientEvidence) -> Cause | None:
-    if e.weight is None or not any(close(e.observed, e.weight * factor) for factor in (1, e.world_size)):
+    if e.weight is None or not e.expected.any():  # where nothing is right, it may have been added to that
+        return None
+    if not any(close(e.observed, e.weight * factor) for factor in (1, e.world_size)):
         return None
     return Cause(
         "gradient_is_the_parameter",
@@ -264,6 +267,7 @@ _PATTERNS: tuple[Pattern, ...] = (
     misplaced,
     _imaginary_part_lost,
     rescaled,
+    weights_added,
     another_dtype,
     _rounded_otherwise,
     _rounded,
