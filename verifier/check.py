@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class Findings:
-    """What a check found in one recording. ``blocked`` is the reason why something could not be compared."""
+    """What a check found in one recording. ``blocked`` is the reason why something could not be compared.
+
+    ``aside``: what was compared can fail the check, but is no reason to pass it where its claim is not claimed.
+    """
 
     comparisons: int = 0
     failures: list[Failure] = field(default_factory=list)
     margin: float | None = None
     blocked: str | None = None
     not_claimed: str | None = None
+    aside: bool = False
 
     def note_margin(self, margin: float) -> None:
         """Keep the largest margin. It may be infinite: an error where the bound is 0."""

@@ -86,7 +86,7 @@ def _planned(request: Request) -> list[Scenario]:
 
 
 def start_launcher(name: str = "auto") -> Launcher:
-    """Make a launcher, and begin to warm it up in the background. 'auto' is the best one here."""
+    """Make a launcher, and begin to warm it up in the background. 'auto' is local: `launcher_for` knows a request."""
     launcher: Launcher = catalogue.LAUNCHERS.load("local" if name == "auto" else name).LAUNCHER()
     return launcher
 

@@ -165,6 +165,8 @@ class Derived:
     is_sgd_elsewhere: bool = False  # other scenarios' weights show that the rule is SGD's
     compared_alone: bool = False  # in some scenario, the strategy's own rule could be run on one rank
     never_moves: bool = False  # the strategy's own rule moves no weight in any scenario
+    at_rest: bool = False  # nor does any rule in those scenarios, one at least, in which all gradients are finite
+    not_made: str | None = None  # in words, a run on one rank that is due as the standard for weights, and was not made
     wrong_without_restart: str | None = None  # in words, the same without the restart, if that is wrong too
 
 

@@ -319,6 +319,8 @@ def test_causes():
     assert cause(right * 4) == "missing_average"
     assert cause(right / 4) == "averaged_twice"
     assert cause(right * 2, num_micro_batches=2) == "missing_accumulation_average"
+    for ranks, sure in ((3, 0.9), (4, 0.6)):  # four ranks may be two on each of two nodes
+        assert diagnose(evidence(right * 2, right, num_micro_batches=2, world_size=ranks)).confidence == sure
     assert cause(locals_[1], local=locals_) == "not_synchronised"
     assert cause(locals_[1], local=locals_, reduced_to=0) == "reduced_to_one_rank"
     assert cause(locals_[0], local=locals_) == "one_ranks_gradient"

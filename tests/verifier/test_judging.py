@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from verifier.checks.ls503_state_dict_names import _prefix
 from verifier.judge.comparison import bound_float64, compare, odd_ones_out
 from verifier.judge.judging import run_check
 from verifier.marker import POISON, holds_poison
+from verifier.nodes import MEANT
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.request import Builtin
 from verifier.scenario import Scenario
@@ -62,6 +64,28 @@ def test_a_scenario_that_was_not_run_is_no_pass():
     assert conclude(Findings(comparisons=3), planned=[recording().scenario, never]) == ("unknown", True)
     elsewhere = never.model_copy(update={"judged_by": ("LS001",)})
     assert conclude(Findings(comparisons=3), planned=[recording().scenario, elsewhere]) == ("pass", True)
+
+
+def test_what_is_compared_aside_is_no_pass_where_the_claim_is_not_claimed():
+    findings = {"s": Findings(comparisons=3, aside=True), "t": Findings(not_claimed="a rule of its own")}
+    trial = Check("LS999", "trial", lambda one: findings[one.scenario.name], "")
+    made = [recording(), replace(recording(), scenario=recording().scenario.model_copy(update={"name": "t"}))]
+    found = run_check(trial, made)
+    assert (found.verdict, found.claimed, found.why) == ("unknown", False, "a rule of its own")
+    assert run_check(trial, made[:1]).verdict == "pass"
+    findings["s"].failures = [FAILURE]
+    assert run_check(trial, made).verdict == "fail"
+    findings["s"] = Findings(blocked="half is missing", aside=True)
+    assert (run_check(trial, made).verdict, run_check(trial, made).claimed) == ("unknown", True)
+
+
+def test_nodes_are_named_only_if_it_is_right_elsewhere():
+    nodes = replace(recording(), scenario=recording().scenario.model_copy(update={"name": "n", "several_nodes": True}))
+    findings = {"n": Findings(comparisons=3, failures=[FAILURE.model_copy(update={"scenario": "n"})]), "s": Findings()}
+    trial = Check("LS999", "trial", lambda one: findings[one.scenario.name], "")
+    assert run_check(trial, [nodes, recording()]).failures[0].hint is None
+    findings["s"] = Findings(comparisons=3)
+    assert run_check(trial, [nodes, recording()]).failures[0].hint == MEANT
 
 
 def test_combine():

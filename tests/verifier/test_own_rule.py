@@ -6,6 +6,7 @@ None of their steps equals a single process's with SGD, and the correct ones mus
 from __future__ import annotations
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -132,6 +133,27 @@ def test_a_rule_of_its_own_passes_and_the_report_says_to_what_it_was_held(verify
     assert judge(tmp_path / "out").verdict == "pass"
     launched = json.loads((tmp_path / "out/scenarios/plain/alone/scenario.json").read_text())
     assert (launched["world_size"], launched["alone_for"]) == (1, 2)
+    assert not [*tmp_path.glob("out/scenarios/*/nudged_*")]  # nothing differs that roundings would have to explain
+
+
+def test_a_run_on_one_rank_that_was_not_made_is_no_pass(verify, tmp_path, only):
+    """As where ``--timeout`` comes before it: without its standard, an update is not known to be right."""
+    only("plain", "realistic")
+    assert verify(DRIVEN, profile="quick").verdict == "pass"
+    shutil.rmtree(tmp_path / "out/scenarios/realistic/alone")
+    found = _check(judge(tmp_path / "out"), "LS202")
+    assert (found.verdict, found.claimed) == ("unknown", True)
+    assert "realistic: the run on one rank" in found.why
+
+
+def test_a_rule_of_its_own_with_a_lossy_wire_is_not_said_to_pass(verify, only):
+    only("plain", "realistic", "loss_no_number")
+    declared = "\n    contract = Contract(lossy='bfloat16')"
+    found = _check(
+        verify(DRIVEN.replace("class wrap(Driver):", "class wrap(Driver):" + declared), profile="standard"), "LS202"
+    )
+    assert (found.verdict, found.claimed, found.failed) == ("unknown", False, 0)
+    assert "the strategy's own (Lion)" in found.why
 
 
 @pytest.mark.usefixtures("in_short")
@@ -307,6 +329,7 @@ class wrap(Driver):
 
 @pytest.mark.usefixtures("in_short")
 def test_state_that_is_saved_on_no_number_of_ranks_is_no_question_of_replicas(verify):
+    """The narrow path saturates by these rules: what no gradient reaches any more may rest after a restart."""
     report = verify(BESIDE_IT, profile="standard", checks=("LS202", "LS504"))
     assert report.verdict == "pass", report.summary
     assert _check(report, "LS504").comparisons > 0

@@ -105,6 +105,20 @@ def average_gradients(model):
         gradient.copy_(part.view_as(gradient))
 """
 
+# A gradient is dropped once it was reduced: of the last parameter, or of all.
+DROPPED = """
+class wrap(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+    def forward(self, *inputs):
+        return self.module(*inputs)
+    def finish_gradient_synchronization(self):
+        average(p for p in self.module.parameters() if p.grad is not None)
+        for parameter in [*self.module.parameters()][WHICH]:
+            parameter.grad = None
+"""
+
 
 @pytest.fixture
 def judged(lockstep, tmp_path, only):
@@ -156,3 +170,13 @@ def test_zeros_may_be_elements_that_nobody_sent(judged):
     found = {failure.cause: failure for failure in check.failures}
     assert "elements_left_out" in found
     assert found["gradient_cleared"].confidence <= 0.5
+
+
+def test_what_never_moves_is_not_blamed_on_an_infinity(judged):
+    check = judged(DROPPED.replace("WHICH", ":"), "wrap", "plain", "LS202", "overflow")
+    assert (check.verdict, check.failures) == ("unknown", [])
+
+
+def test_what_has_no_gradient_is_not_blamed_on_an_owner(judged):
+    check = judged(DROPPED.replace("WHICH", "-1:"), "wrap", "overflow", "LS202")
+    assert "left_out_in_part" not in {failure.cause for failure in check.failures}

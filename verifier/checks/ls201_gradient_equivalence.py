@@ -43,7 +43,7 @@ from __future__ import annotations
 
 from verifier.check import Findings, check
 from verifier.judge.alike_afterwards import told_by_state
-from verifier.judge.autocasting import without_autocast
+from verifier.judge.autocasting import unreported, without_autocast
 from verifier.judge.detached import IT_COMES, look_for_input_gradients
 from verifier.judge.in_a_group import compare_in_groups
 from verifier.judge.out_of_sight import compare_gradients, whose_weights_are_wrong
@@ -64,6 +64,7 @@ def gradient_equivalence(recording: Recording) -> Findings:
     findings.failures = whose_weights_are_wrong(recording, told_by_state(recording, findings.failures))
     if recording.scenario.autocast:
         findings.failures = without_autocast(recording) + findings.failures
+        findings.blocked = findings.blocked or unreported(recording)
     if not (findings.failures or findings.blocked or findings.not_claimed):
         findings.failures = wrong_norms(recording)
     return findings

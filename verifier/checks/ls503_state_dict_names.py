@@ -24,7 +24,8 @@ from verifier.verdict import Failure
 @check(when=lambda scenario: scenario.resume_after is not None)
 def state_dict_names(recording: Recording) -> Findings:
     findings = Findings()
-    for kind in filter(None, (rank.notes.get(SAVED_WITHOUT_NAMES) for rank in recording.ranks)):
+    kinds = (rank.notes.get(SAVED_WITHOUT_NAMES) for rank in recording.ranks)
+    if kind := next(filter(None, kinds), None):
         return Findings(not_claimed=f"state_dict() returns {kind}, which shows no names: LS504 sees what is in it")
     for rank in recording.ranks:
         saved, bare = rank.notes.get("saved_names"), rank.notes.get("bare_names")

@@ -95,10 +95,11 @@ def _overflows_after(recording: Recording, first: int) -> bool:
 
 def _evaluated(recording: Recording, first: int) -> Findings:
     """Compare the evaluation right after loading; ``blocked`` if one before saving was already wrong."""
+    findings = Findings()
     for step in recording.scenario.evaluate_after:
         findings = compare_outputs(recording, step)
-        if step < first and findings.failures:
-            return Findings(blocked="evaluations were wrong before anything was saved: see LS204")
+        if step < first and (findings.failures or findings.blocked):
+            return Findings(blocked=findings.blocked or "evaluations were wrong before anything was saved: see LS204")
     for failure in findings.failures:
         failure.cause, failure.confidence = "resumed_differently", SEEN_ONLY
         failure.explanation = (

@@ -81,13 +81,16 @@ def _drawn_again(recording: Recording, findings: Findings) -> list[Failure]:
 
 
 def _same(recording: Recording, note: str, when: str, findings: Findings) -> list[Failure]:
-    """Failures for ranks that have the random state of a lower rank. States that were not noted are not compared."""
+    """Failures for ranks that have the random state of a lower rank. What only some ranks noted blocks the check."""
     first: dict[tuple[str, str], int] = {}
     failures = []
+    silent = [rank.rank for rank in recording.ranks if not rank.notes.get(note)]
+    if 0 < len(silent) < len(recording.ranks):
+        findings.blocked = findings.blocked or f"rank {silent[0]} did not {when}, and others did"
     for rank in recording.ranks:
         noted = rank.notes.get(note) or {}
         for whose, state in ({"torch": noted} if isinstance(noted, str) else noted).items():  # old ones have torch's
-            findings.comparisons += 1
+            findings.comparisons += rank is not recording.ranks[0]
             other = first.setdefault((whose, state), rank.rank)
             if other != rank.rank:
                 failures.append(_failure(recording, rank.rank, other, whose, when))

@@ -13,6 +13,12 @@ from verifier.verdict import Failure
 EXPLAINS = "LS201"  # failures of this check: `causes` reads it here
 
 
+def unreported(recording: Recording) -> str | None:
+    """Which rank's model did not say whether it ran under autocast, in words; None if all did."""
+    silent = [rank.rank for rank in recording.ranks if rank.tensor("buffer", 0, AUTOCAST) is None]
+    return f"rank {silent[0]}'s model did not say whether it ran under autocast" if silent else None
+
+
 def without_autocast(recording: Recording) -> list[Failure]:
     """A failure for each rank whose first forward was not under autocast, where the single process's was."""
     alone = recording.reference.tensor("buffer", 0, AUTOCAST) if recording.reference is not None else None

@@ -1,7 +1,8 @@
 """Whether frozen parameters stay unchanged from the first forward to after the last step. Pure.
 
 Special here: each rank is compared with itself, so the check needs to know neither the update rule nor how a sharder
-lays out parameters. A parameter whose shape differs between the two times is not compared.
+lays out parameters. A parameter whose shape differs between the two times is not compared, nor is one that a driver
+does not show.
 """
 
 from __future__ import annotations

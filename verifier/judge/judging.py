@@ -14,6 +14,7 @@ import numpy as np
 
 from verifier import catalogue
 from verifier.check import Check, Findings
+from verifier.judge.own_rule import READ_BY
 from verifier.nodes import MEANT
 from verifier.recording import Recording
 from verifier.scenario import Scenario
@@ -52,11 +53,13 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
     made = {recording.scenario.name for recording in recordings}
     missing = [scenario.name for scenario in planned if check.wants(scenario) and scenario.name not in made]
     comparisons, failures, margin = 0, list[Failure](), None
-    blocked, not_claimed = [(name, "not run") for name in missing], list[str]()
+    blocked, not_claimed, num_aside = [(name, "not run") for name in missing], list[str](), 0
+    right = set[str]()
     for recording in wanted:
         findings = _judge(check, recording)
         comparisons += findings.comparisons
         failures += findings.failures
+        right |= {recording.scenario.name} if findings.comparisons and not findings.failures else set()
         if findings.margin is not None:
             margin = max(findings.margin, margin or 0.0)
         if findings.not_claimed:
@@ -66,7 +69,10 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
             blocked.append((recording.scenario.name, reason))
         elif findings.comparisons == 0:
             blocked.append((recording.scenario.name, "nothing was compared"))
-    claimed = len(not_claimed) < len(wanted) + len(missing)
+        else:
+            num_aside += findings.aside
+    says_nothing = len(not_claimed) + (num_aside if not_claimed else 0)
+    claimed = says_nothing < len(wanted) + len(missing)
     why = "; ".join(_folded(blocked)) or None
     if not claimed:
         why = not_claimed[0] if not_claimed else NOT_TRIED
@@ -80,7 +86,7 @@ def run_check(check: Check, recordings: Sequence[Recording], planned: Sequence[S
         failed=len(failures),
         margin=margin if margin is not None and math.isfinite(margin) else None,
         why=why if verdict == "unknown" else None,
-        failures=_shown(_not_by_clipping(_with_what_places_say(failures, wanted), wanted)),
+        failures=_shown(_not_by_clipping(_with_what_places_say(failures, wanted, right), wanted)),
         failed_in=list(dict.fromkeys(failure.scenario for failure in failures)),
     )
 
@@ -106,12 +112,15 @@ def _not_by_clipping(failures: list[Failure], recordings: Sequence[Recording]) -
     ]
 
 
-def _with_what_places_say(failures: list[Failure], recordings: Sequence[Recording]) -> list[Failure]:
-    """``failures``, with another hint if all of them are from ranks on several nodes, or all from an early import."""
+def _with_what_places_say(failures: list[Failure], recordings: Sequence[Recording], right: set[str]) -> list[Failure]:
+    """``failures``, with another hint if all of them are from ranks on several nodes, or all from an early import, and
+    one of the other scenarios, if there are any, is ``right``.
+    """
     on_nodes = {recording.scenario.name for recording in recordings if recording.scenario.several_nodes}
     early = {recording.scenario.name for recording in recordings if recording.scenario.imported_first}
     for of, remedy in ((on_nodes, MEANT), (early, TOO_EARLY)):
-        if all(failure.scenario in of for failure in failures):
+        others = {recording.scenario.name for recording in recordings} - of
+        if all(failure.scenario in of for failure in failures) and (right - of or not others):
             return [failure.model_copy(update={"hint": remedy}) for failure in failures]
     return failures
 
@@ -131,6 +140,8 @@ def _judge(check: Check, recording: Recording) -> Findings:
         return Findings(not_claimed=recording.not_claimed)
     if not check.always and all(rank.notes.get("untouched") for rank in recording.ranks):
         return Findings(blocked=UNTOUCHED)
+    if check.code in READ_BY and recording.derived.not_made is not None:
+        return Findings(blocked=recording.derived.not_made)
     try:
         with np.errstate(all="ignore"):  # NaN and infinity are evidence; numpy's warnings would reach the user
             return check.judge(recording)

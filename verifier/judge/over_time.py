@@ -15,17 +15,18 @@ NEARLY_ONCE = 1e-3  # a count this near to 1 is rounded, not wrong
 
 def accumulation_scale(e: GradientEvidence) -> Cause | None:
     k = e.num_micro_batches
+    sure = 0.9 if e.world_size % k else 0.6  # it may be the number of nodes, or of ranks on one
     if k > 1 and close(e.observed, e.expected * k):
         return Cause(
             "missing_accumulation_average",
-            0.9,
+            sure,
             f"every element is {k} times what it should be, and there are {k} micro-batches",
             "divide the loss by the number of micro-batches",
         )
     if k > 1 and close(e.observed * k, e.expected):
         return Cause(
             "divided_by_micro_batches",
-            0.9,
+            sure,
             f"every element is 1/{k} of what it should be, and there are {k} micro-batches: the loop has divided the "
             "loss already",
             "divide by the number of micro-batches once, in the loss",

@@ -25,6 +25,7 @@ from verifier.verdict import Failure
 
 EXPLAINS = "LS202"  # failures of this check: `causes` reads it here
 LONGEST_DELAY = 2  # steps: a correct strategy may apply gradients a step late
+NEVER = "no weight moves in any scenario, whether its gradients are finite or not"
 SPIKED = {"inf": "infinite", "nan": "NaN"}  # words for a scenario's spike
 
 
@@ -52,6 +53,8 @@ def compare_overflow(recording: Recording) -> Findings:
     explained = {*infinite, *in_part}
     findings.failures += [_partial(recording, rank.rank, name) for name in in_part for rank in recording.ranks]
     if not findings.failures and (name := _never_again(recording)) is not None:
+        if recording.derived.at_rest:
+            return Findings(blocked=NEVER)
         findings.failures += [_stuck(recording, rank.rank, name) for rank in recording.ranks]
         return findings
     if not findings.failures:
@@ -96,10 +99,22 @@ def _without_the_spiked(recording: Recording, name: str) -> bool:
 
 
 def _resting(recording: Recording, infinite: set[str]) -> list[str]:
-    """Weights with finite gradients that rest on all ranks while others move: each owner decided for itself."""
+    """Weights with finite gradients that rest on all ranks while others move: each owner decided for itself.
+
+    It did not if a weight rests in the next step as well, or if no rank shows a gradient of it but zeros.
+    """
     steps = [name for name in recording.parameter_names if name not in infinite and _is_to_move(recording, name)]
     resting = [name for name in steps if all(rests(rank, name, -1, 0) for rank in recording.ranks)]
-    return [] if len(resting) == len(steps) else resting
+    if len(resting) == len(steps):
+        return []
+    return [name for name in resting if not all(_idle(rank, name) for rank in recording.ranks)]
+
+
+def _idle(rank: RankRecording, name: str) -> bool:
+    """Return whether nothing was to move ``name`` on ``rank`` in the first step, or nothing does in the second."""
+    gradient = rank.tensor("gradient", 0, name)
+    nothing = gradient is None or (gradient.values is not None and not gradient.values.any())
+    return nothing or rests(rank, name, 0, 1)
 
 
 def _never_again(recording: Recording) -> str | None:

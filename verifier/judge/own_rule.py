@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from verifier.judge.alone import compare_with_alone, moves
+from verifier.judge.alone import NUDGES, compare_with_alone, moves
 from verifier.judge.arithmetic import contract_of, is_exact, is_wide
 from verifier.judge.equivalence import blocked_reference
 from verifier.judge.updates import compare_with_reference
@@ -24,6 +24,8 @@ from verifier.scenario import ADAMW_DECAY, ADAMW_EPS, DECAY, SLOWER, Scenario
 Direction = Callable[[np.ndarray], np.ndarray]
 NOTED = "own_rule"  # the note of a rank: an optimizer of a class of the strategy's own
 READ_BY = frozenset({"LS202", "LS504"})
+NOT_MADE = "the run on one rank, which weights are compared with here, was not made: no time was left"
+NOT_NUDGED = "what the update rule makes of roundings was not measured: no time was left"
 
 
 def settled(recording: Recording) -> Recording:
@@ -44,8 +46,11 @@ def shown_by_others(recordings: Sequence[Recording]) -> list[Recording]:
     rule, whether any weight moved, and whose rule it is where only other recordings' weights can show it.
     """
     compared_alone = any(r.own_rule and r.alone is not None and r.alone.ranks[0].completed for r in recordings)
-    never_moves = not any(moves(r) for r in recordings if r.scenario.same_start and not r.scenario.tagged)
+    trained = [r for r in recordings if r.scenario.same_start and not r.scenario.tagged]
+    never_moves = not any(moves(r) for r in trained)
+    finite = [r for r in trained if r.complete and not (r.scenario.overflow or r.scenario.infinite_loss)]
     seen = [r for r in recordings if NOTED in r.ranks[0].notes and _compared_at_once(r) and r.complete and moves(r)]
+    none_failed = all(r.alone is None or r.alone.ranks[0].completed for r in recordings)  # one that hangs ends them
     is_own = any(r.own_rule for r in seen)
     is_sgd = any(r.scenario.optimizer == "sgd" for r in seen) and not is_own
     told = []
@@ -59,9 +64,21 @@ def shown_by_others(recordings: Sequence[Recording]) -> list[Recording]:
                 is_sgd_elsewhere=is_sgd and recording.scenario.tagged,
                 compared_alone=compared_alone,
                 never_moves=never_moves,
+                at_rest=never_moves and bool(finite),
+                not_made=_not_made(recording) if none_failed else None,
             )
         )
     return told
+
+
+def _not_made(recording: Recording) -> str | None:
+    """Which run on one rank ``recording`` lacks, as where the time was over before it; None if it lacks none."""
+    if recording.alone is None:
+        due = needs_one_rank(recording) and (is_summed(recording) or _compared_at_once(recording))
+        return NOT_MADE if due else None
+    if len(recording.nudged) < len(NUDGES) and recording.own_rule and depends_on_roundings(recording):
+        return NOT_NUDGED
+    return None
 
 
 def _compared_at_once(recording: Recording) -> bool:
@@ -147,9 +164,10 @@ def may_matter(scenario: Scenario) -> bool:
 
 def depends_on_roundings(recording: Recording) -> bool:
     """Return whether weights differ from one rank's under the strategy's own rule, possibly by amplified rounding."""
-    if recording.alone is None or not recording.alone.complete or not settled(recording).own_rule:
+    one = settled(recording)
+    if one.alone is None or not one.alone.complete or not one.own_rule:
         return False
-    return bool(compare_with_alone(recording, range(recording.scenario.num_steps)).failures)
+    return bool(compare_with_alone(one, range(one.scenario.num_steps)).failures)
 
 
 def is_summed(recording: Recording) -> bool:

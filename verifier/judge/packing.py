@@ -1,7 +1,7 @@
 """Reading tagged payloads: which ranks' elements a collective added up.
 
 Special here: this turns "the number is wrong" into "element 0 of `north.weight` on rank 1 was added to element 0 of
-`east.weight` of rank 0". Pure; it is used to explain a verdict, not to reach it.
+`east.weight` of rank 0". Pure. LS301, LS402, LS501 and LS701 compare by it what was sent; elsewhere it explains.
 """
 
 from __future__ import annotations
