@@ -37,8 +37,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from verifier.check import Findings, check
-from verifier.judge.alone import nothing_shown, standard
+from verifier.judge.alone import standard
 from verifier.judge.arithmetic import contract_of, is_exact, is_narrow, is_wide, may_turn_over
+from verifier.judge.at_rest import nothing_shown
 from verifier.judge.equivalence import blocked_reference, not_comparable
 from verifier.judge.frozen import compare_frozen
 from verifier.judge.late_tags import equal_on_arrival, unreached

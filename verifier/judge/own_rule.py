@@ -13,8 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from verifier.judge.alone import NUDGES, compare_with_alone, moves
+from verifier.judge.alone import NUDGES, compare_with_alone
 from verifier.judge.arithmetic import contract_of, is_exact, is_wide
+from verifier.judge.at_rest import moves
 from verifier.judge.equivalence import blocked_reference
 from verifier.judge.updates import compare_with_reference
 from verifier.judge.weight_bounds import weight_bound
