@@ -2,8 +2,9 @@
 
 Special here: the functions that write are bound on import, before a strategy can replace ``os.write``. If the
 descriptor was closed, or now belongs to another file, the file is opened again. A copy of the process (``os.fork``)
-that comes here is ended, because two processes would write one recording. ``seal`` returns how much was written and its
-digest, so that lines that somebody else wrote or removed show when the file is read.
+that comes here is ended, because two processes would write one recording. ``seal`` returns how much was written and
+its digest, so that lines that somebody else wrote or removed show when the file is read. A strategy's thread may still
+be at work then: what it would append is dropped, unless it is ``late`` on purpose.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class AppendedFile:
         self._path, self._pid = path, getpid()
         self._lock = threading.RLock()
         self._digest = xxhash.xxh3_64()
+        self._sealed = False
         self._open()
         self.size = fstat(self._descriptor).st_size
 
@@ -35,11 +37,13 @@ class AppendedFile:
         self._descriptor = _open(self._path, _FLAGS, 0o644)
         self._identity = _identity(self._descriptor)
 
-    def append(self, data: bytes | memoryview) -> int:
-        """Append ``data``; return where it begins."""
+    def append(self, data: bytes | memoryview, *, late: bool = False) -> int:
+        """Append ``data``; return where it begins. Once the file is sealed, only what is ``late`` is appended."""
         if getpid() != self._pid:
             _exit(0)
         with self._lock:
+            if self._sealed and not late:
+                return self.size
             if _identity(self._descriptor) != self._identity:
                 self._open()
             start = self.size
@@ -51,8 +55,9 @@ class AppendedFile:
             return start
 
     def seal(self) -> list[int | str]:
-        """Return how many bytes this process has appended, and their digest."""
+        """Return how many bytes this process has appended, and their digest; little is appended from here on."""
         with self._lock:
+            self._sealed = True
             return [self.size, self._digest.hexdigest()]
 
 

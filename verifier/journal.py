@@ -22,6 +22,7 @@ from verifier.errors import OurFault
 from verifier.ramps import packed
 from verifier.raw import bytes_of
 
+LATE = ("landed", "outcome")  # kinds of lines that may follow the seals
 _T = torch.Tensor
 _detach, _to, _contiguous, _to_dense, _view_as_real = _T.detach, _T.to, _T.contiguous, _T.to_dense, torch.view_as_real
 
@@ -37,13 +38,16 @@ class Journal:
         self.replaced: set[tuple[str, int]] = set()  # (what, step): recorded again, with other contents
 
     def write(self, kind: str, **fields: Any) -> None:
-        self._lines.append((dumps({"kind": kind, **fields}) + "\n").encode())
+        self._lines.append((dumps({"kind": kind, **fields}) + "\n").encode(), late=kind in LATE)
 
     def note(self, name: str, value: Any) -> None:
         self.write("note", name=name, value=value)
 
     def outcome(self, status: str, detail: str | None = None, **fields: Any) -> dict[str, Any]:
-        """Write the rank's last line; without it, the rank did not finish. Return the seals in it."""
+        """Write the rank's last line; without it, the rank did not finish. Return the seals in it.
+
+        What a strategy's thread issues after it is not recorded.
+        """
         seals = {"lines": self._lines.seal(), "blobs": self._blobs.seal()}
         self.write("outcome", status=status, detail=detail, at=monotonic(), seals=seals, **fields)
         return seals

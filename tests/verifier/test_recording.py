@@ -73,6 +73,18 @@ def test_a_journal_cut_anywhere_is_read_up_to_there(folder, cut):
     assert not recording.complete
 
 
+def test_what_a_thread_issues_after_the_end_is_not_recorded(folder):
+    journal = journal_of(folder)
+    journal.tensor("weight", 0, "w", torch.ones(2), keep=True)
+    journal.outcome("completed")
+    journal.note("issued", "too late")
+    journal.tensor("weight", 1, "w", torch.ones(2), keep=True)
+    journal.write("landed", seq=0)
+    (rank,) = reading.read(folder).ranks
+    assert rank.completed  # and not: "written to by something other than the verifier"
+    assert ("issued" in rank.notes, {*rank.tensors}) == (False, {("weight", 0, "w")})
+
+
 def test_a_blob_that_is_not_all_there_is_absent(folder):
     journal_of(folder).tensor("weight", 0, "w", torch.ones(300), keep=True)
     blobs = folder / "subject" / "rank0" / "blobs.bin"

@@ -9,9 +9,10 @@ Catches: buckets filled in the order in which gradients arrive; parameters skipp
 them, if the next has another size (if the sizes are equal, LS201 finds whose gradients were added up); a collective too
 few or too many on one rank, also if the others then hang; mismatched dtypes, which gloo reinterprets without an error.
 
-Blind to: order between different groups; payloads that do not hold plain gradients (compressed or encoded); what a rank
-that raised or died would have done next; what travels by other means than torch.distributed's collectives and messages
-(its store, files, MPI), where only the resulting numbers can show a mistake.
+Blind to: order between different groups; a few numbers too many at the end, in a group that carries nothing else (a
+thread that watches, and is still at work when all ranks have ended); payloads that do not hold plain gradients
+(compressed or encoded); what a rank that raised or died would have done next; what travels by other means than
+torch.distributed's collectives and messages (its store, files, MPI), where only the resulting numbers can show a mistake.
 
 Seen in the wild: ray-project/ray#59544 and OpenTSLM#49 (gradients that are None are skipped, so the next parameter
 slides into their place); pytorch/pytorch#72843; the bucketed wrapper of many tutorials.
@@ -27,7 +28,7 @@ from typing import Any
 
 from verifier.check import Findings, check
 from verifier.judge.lanes import Channel, Lane, channels, lanes
-from verifier.judge.packing import parts_of, tag_book
+from verifier.judge.packing import FEW_FIGURES, parts_of, tag_book
 from verifier.recording import REDUCTIONS, Collective, Recording
 from verifier.tags import Segment, TagBook, first_clash
 from verifier.verdict import Failure
@@ -63,7 +64,7 @@ def _compare_lane(recording: Recording, lane: Lane, book: TagBook | None, findin
         for place, (mine, theirs) in enumerate(zip_longest(lane.members[rank], lane.members[standard])):
             if mine is None or theirs is None:
                 # A rank that finished will issue no more; one that hangs, raised or died might have.
-                if recording.ranks[rank if mine is None else standard].completed:
+                if recording.ranks[rank if mine is None else standard].completed and not _is_a_watch(recording, lane):
                     findings.failures.append(_missing(recording, rank, standard, place, mine, theirs))
                 break
             findings.comparisons += 1
@@ -74,6 +75,16 @@ def _compare_lane(recording: Recording, lane: Lane, book: TagBook | None, findin
     if len(findings.failures) == before:  # the sequences agree, so the n-th calls belong together
         for row in zip(*lane.members.values(), strict=False):
             _compare_amounts(recording, dict(zip(lane.members, row, strict=True)), findings)
+
+
+def _is_a_watch(recording: Recording, lane: Lane) -> bool:
+    """Return whether all ranks ended, and this group carried a few numbers at a time and nothing else.
+
+    Nobody waited for what is one too many, so a thread issued it beside the training.
+    """
+    others = any(rank.collectives and any(c.group != lane.group for c in rank.collectives) for rank in recording.ranks)
+    few = all(call.numel <= FEW_FIGURES for calls in lane.members.values() for call in calls)
+    return recording.complete and others and few and all(lane.members.values())
 
 
 def _compare_pair(
