@@ -1,4 +1,4 @@
-"""A thread sees every few milliseconds whether all ranks are still there, in a group of its own, until the process ends.
+"""A thread looks every few milliseconds whether all ranks are there, in a group of its own, until the process ends.
 
 As monitors do that look for stragglers. Special here: nobody waits for the last of what it issues, and it is at work
 when the training is over, on one rank longer than on another.

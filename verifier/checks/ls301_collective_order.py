@@ -12,7 +12,7 @@ few or too many on one rank, also if the others then hang; mismatched dtypes, wh
 Blind to: order between different groups; a few numbers too many at the end, in a group that carries nothing else (a
 thread that watches, and is still at work when all ranks have ended); payloads that do not hold plain gradients
 (compressed or encoded); what a rank that raised or died would have done next; what travels by other means than
-torch.distributed's collectives and messages (its store, files, MPI), where only the resulting numbers can show a mistake.
+torch.distributed's collectives and messages (its store, files, MPI), where only the numbers can show a mistake.
 
 Seen in the wild: ray-project/ray#59544 and OpenTSLM#49 (gradients that are None are skipped, so the next parameter
 slides into their place); pytorch/pytorch#72843; the bucketed wrapper of many tutorials.

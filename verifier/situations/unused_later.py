@@ -1,4 +1,4 @@
-"""Unused until later: fourteen steps, and a branch that no rank uses before the last but one.
+"""Unused until later: twenty-eight steps, and a branch that no rank uses before the last but one.
 
 A strategy that records what is used in the first steps, and does not look again, leaves it out. In ``standard`` where
 the strategy's own text speaks of what happens every few steps.
@@ -15,7 +15,7 @@ SITUATION = Situation(
     order=65,
     repeat=False,
     fields={
-        "num_steps": 14,
+        "num_steps": 28,
         "new_lr_after": (0, 1, 2, 3),
         "small_buckets": True,
         "needs": ("unused_parameters", "schedules", "float64"),
