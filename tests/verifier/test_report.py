@@ -147,6 +147,8 @@ def test_a_reason_is_told_once(report):
     assert text.count("the model rests") == 1
     assert "The same: LS101" in text
     assert "LS301 o: plain: something else" in text
+    report.verdict = "fail"  # what failed says more
+    assert "LS001, LS101 unknown: the model rests\nLS301 unknown: something else\n" in render(report, "text")
 
 
 def test_what_differs_in_numbers_alone_is_told_once(report):

@@ -91,8 +91,10 @@ def _failed_check(check: CheckResult) -> list[RenderableType]:
 
 
 def _unknown(report: Report) -> list[RenderableType]:
-    """Why checks are unknown, unless failures or problems say more: each reason once, as its first check has it."""
-    if report.problems or report.verdict == "fail":
+    """Why checks are unknown, unless problems say more: each reason once, as its first check has it; in a line each
+    where other checks fail, which say more.
+    """
+    if report.problems:
         return []
     by_reason: dict[str, list[CheckResult]] = {}
     for check in report.checks:
@@ -100,10 +102,17 @@ def _unknown(report: Report) -> list[RenderableType]:
             scenarios, colon, reason = (check.why or "unknown").partition(": ")
             by_reason.setdefault(reason if colon else scenarios, []).append(check)
     parts: list[RenderableType] = []
+    if report.verdict == "fail":
+        lines = [_in_a_line(reason, checks) for reason, checks in by_reason.items()]
+        return [Text(), *lines] if lines else []
     for first, *others in by_reason.values():
         parts += ["", f"{first.code} {first.name}: {escape(first.why or 'unknown')}"]
         parts += [f"The same: {', '.join(check.code for check in others)}"] if others else []
     return parts
+
+
+def _in_a_line(reason: str, checks: list[CheckResult]) -> Text:
+    return Text(f"{', '.join(check.code for check in checks)} unknown: {reason.splitlines()[0].partition('; ')[0]}")
 
 
 def _place(failure: Failure) -> str:
