@@ -101,7 +101,7 @@ def _without_the_spiked(recording: Recording, name: str) -> bool:
 def _resting(recording: Recording, infinite: set[str]) -> list[str]:
     """Weights with finite gradients that rest on all ranks while others move: each owner decided for itself.
 
-    It did not if a weight rests in the next step as well, or if no rank shows a gradient of it but zeros.
+    It did not if no rank shows a gradient of it but zeros.
     """
     steps = [name for name in recording.parameter_names if name not in infinite and _is_to_move(recording, name)]
     resting = [name for name in steps if all(rests(rank, name, -1, 0) for rank in recording.ranks)]
@@ -111,10 +111,9 @@ def _resting(recording: Recording, infinite: set[str]) -> list[str]:
 
 
 def _idle(rank: RankRecording, name: str) -> bool:
-    """Return whether nothing was to move ``name`` on ``rank`` in the first step, or nothing does in the second."""
+    """Return whether nothing was to move ``name`` on ``rank`` in the first step."""
     gradient = rank.tensor("gradient", 0, name)
-    nothing = gradient is None or (gradient.values is not None and not gradient.values.any())
-    return nothing or rests(rank, name, 0, 1)
+    return gradient is None or (gradient.values is not None and not gradient.values.any())
 
 
 def _never_again(recording: Recording) -> str | None:
