@@ -12,8 +12,11 @@ from verifier.check import Check, Findings
 from verifier.checks.ls101_weight_lockstep import weight_lockstep
 from verifier.checks.ls103_optimizer_state_lockstep import optimizer_state_lockstep
 from verifier.checks.ls503_state_dict_names import _prefix
+from verifier.checks.ls801_rng_streams import rng_streams
+from verifier.judge.autocasting import unreported
 from verifier.judge.comparison import bound_float64, compare, odd_ones_out
 from verifier.judge.judging import run_check
+from verifier.lines import AUTOCAST
 from verifier.marker import POISON, holds_poison
 from verifier.nodes import MEANT
 from verifier.recording import RankRecording, Recording, Tensor
@@ -165,6 +168,27 @@ def test_weights_that_have_parted_may_meet_again():
     found = optimizer_state_lockstep.judge(made)
     assert not found.failures
     assert "LS101" in found.blocked
+
+
+def test_random_numbers_that_only_some_ranks_drew_are_no_pass():
+    made = recording(world_size=2)
+    made.ranks.append(RankRecording(1, outcome={"status": "completed"}))
+    for rank in made.ranks:
+        rank.notes.update(rng_forward={"torch": f"begun {rank.rank}"}, rng_end={"torch": f"ended {rank.rank}"})
+    assert rng_streams.judge(made).comparisons == 2  # at both moments, the second rank's with the first's
+    assert run_check(rng_streams, [made]).verdict == "pass"
+    del made.ranks[1].notes["rng_forward"]
+    assert run_check(rng_streams, [made]).verdict == "unknown"
+
+
+def test_a_model_that_does_not_say_whether_it_ran_under_autocast_is_no_pass():
+    made = recording(world_size=2)
+    made.ranks.append(RankRecording(1, outcome={"status": "completed"}))
+    said = Tensor("buffer", 0, AUTOCAST, "float64", (), "digest", None)
+    for rank in made.ranks:
+        assert unreported(made) == f"rank {rank.rank}'s model did not say whether it ran under autocast"
+        rank.tensors["buffer", 0, AUTOCAST] = said
+    assert unreported(made) is None
 
 
 def test_weights_that_hold_the_marker_of_a_tensor_in_flight_are_told_as_such():
