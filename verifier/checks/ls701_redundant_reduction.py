@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -111,8 +111,17 @@ def _handed_out(recording: Recording) -> Iterator[Collective]:
 
 
 def _weighed(recording: Recording, findings: Findings, times: int = 1) -> list[Failure]:
+    adding = {rank.rank: [c for c in rank.collectives if _is_weighed(c)] for rank in recording.ranks}
+    findings.comparisons += sum(map(len, adding.values()))
+    ranks = [rank for rank in recording.ranks if _too_many(recording, rank, adding[rank.rank], _whole, times)]
+    if not ranks:  # what is handed out, and padding, would only make it fewer
+        return []
     handed_out = set(_handed_out(recording))
-    failures = [f for rank in recording.ranks for f in _weigh(recording, rank, handed_out, findings, times)]
+
+    def net(collective: Collective) -> int:
+        return 0 if collective in handed_out else collective.numel - _num_padded(collective.payload)
+
+    failures = [f for rank in ranks for f in _too_many(recording, rank, adding[rank.rank], net, times)]
     if recording.ranks[0].notes.get("driver") == "explicit" and failures and _all_in(recording, "backward"):
         for failure in failures:
             failure.confidence = 0.6
@@ -121,8 +130,20 @@ def _weighed(recording: Recording, findings: Findings, times: int = 1) -> list[F
     return failures
 
 
-def _weigh(
-    recording: Recording, rank: RankRecording, handed_out: set[Collective], findings: Findings, times: int
+def _is_weighed(collective: Collective) -> bool:
+    return _adds(collective) and collective.step >= 0 and collective.dtype.startswith(FLOATING)
+
+
+def _whole(collective: Collective) -> int:
+    return collective.numel
+
+
+def _too_many(
+    recording: Recording,
+    rank: RankRecording,
+    adding: Sequence[Collective],
+    numel_of: Callable[[Collective], int],
+    times: int,
 ) -> list[Failure]:
     """Failures for the steps in which a group reduces more floating-point numbers than there are to reduce, and at
     least so many ``times`` their number.
@@ -133,14 +154,9 @@ def _weigh(
     allowed = trainable + world_size * len(entries) + 64  # padding; flags, norms and losses
     allowed = max(allowed, times * trainable - 1)
     sent: Counter[tuple[int, str]] = Counter()
-    filled: set[tuple[int, str]] = set()
-    for collective in rank.collectives:
-        if _adds(collective) and collective.step >= 0 and collective.dtype.startswith(FLOATING):
-            findings.comparisons += 1
-            numel = 0 if collective in handed_out else collective.numel - _num_padded(collective.payload)
-            sent[collective.step, collective.group] += numel
-            if "scatter" in collective.op:
-                filled.add((collective.step, collective.group))
+    for collective in adding:
+        sent[collective.step, collective.group] += numel_of(collective)
+    filled = {(collective.step, collective.group) for collective in adding if "scatter" in collective.op}
     return [
         Failure(
             scenario=recording.scenario.name,
