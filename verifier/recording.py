@@ -164,8 +164,8 @@ class Derived:
     own_rule: str | None = None  # the optimizer's class, if weights show that its update rule is the strategy's own
     is_sgd_elsewhere: bool = False  # other scenarios' weights show that the rule is SGD's
     compared_alone: bool = False  # in some scenario, the strategy's own rule could be run on one rank
-    never_moves: bool = False  # the strategy's own rule moves no weight in any scenario
-    at_rest: bool = False  # nor does any rule in those scenarios, one at least, in which all gradients are finite
+    never_moves: bool = False  # no weight moves in any scenario
+    at_rest: bool = False  # nor in one, at least, in which all gradients are finite and all ranks came to their end
     not_made: str | None = None  # in words, a run on one rank that is due as the standard for weights, and was not made
     wrong_without_restart: str | None = None  # in words, the same without the restart, if that is wrong too
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from verifier import reading
 from verifier.check import Findings
 from verifier.checks.ls301_collective_order import CHECK as ORDER
@@ -45,6 +47,17 @@ def test_a_rank_that_finished_while_another_waits_is_a_failure(tmp_path):
     )
     for ended in ("raised", "hung"):  # it may have been about to issue it
         assert judged(tmp_path, stuck, [call(0)], outcomes=["hung", ended]).failures == []
+
+
+@pytest.mark.parametrize("numel", [1, 1000])
+@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_watch_may_look_once_more_in_a_group_of_its_own(tmp_path, numel, apart, ended):
+    """A thread's call that no other rank joins is no mistake if it carries a few numbers, and no rank waits for it."""
+    watch = {"group": "1" if apart else "0", "numel": numel}
+    ranks = [call(0), call(1, **watch)], [call(0), call(1, **watch), call(2, **watch, landed=False)]
+    found = judged(tmp_path, *ranks, outcomes=["completed", "completed" if ended else "hung"])
+    assert bool(found.failures) is not (numel == 1 and apart and ended)
 
 
 def test_a_mismatch_is_one_also_where_ranks_did_not_end(tmp_path):

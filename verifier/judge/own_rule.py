@@ -25,8 +25,8 @@ from verifier.scenario import ADAMW_DECAY, ADAMW_EPS, DECAY, SLOWER, Scenario
 Direction = Callable[[np.ndarray], np.ndarray]
 NOTED = "own_rule"  # the note of a rank: an optimizer of a class of the strategy's own
 READ_BY = frozenset({"LS202", "LS504"})
-NOT_MADE = "the run on one rank, which weights are compared with here, was not made: no time was left"
-NOT_NUDGED = "what the update rule makes of roundings was not measured: no time was left"
+NOT_MADE = "the run on one rank, which weights are compared with here, was not made, as where no time is left"
+NOT_NUDGED = "what the update rule makes of roundings was not measured, as where no time is left"
 
 
 def settled(recording: Recording) -> Recording:
