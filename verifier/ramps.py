@@ -2,8 +2,8 @@
 
 Special here: tagged gradients are such tensors (``tags``), and so are their payloads, sums and averages. The situation
 ``large`` would record a gigabyte of them on eight ranks, and records some kilobytes. The stored form is exact to the
-bit: it is unpacked and compared before it is used, and any other tensor is stored as it is. Pure functions on numpy,
-for float64 alone: no other dtype holds the tags of a large model.
+bit: each element is made as it will be unpacked, and compared. Any other tensor is stored as it is. Pure functions on
+numpy, for float64 alone: no other dtype holds the tags of a large model.
 """
 
 from __future__ import annotations
@@ -15,56 +15,49 @@ import numpy as np
 LEAST_BYTES = 2**16  # smaller tensors gain nothing
 MOST_NUMEL = 2**25  # a recording that asks for more was not written by the verifier
 ELEMENTS_PER_RAMP = 64  # on average, at least: with shorter runs the numbers are stored as they are
-BLOCK = 2**14  # elements
+FEW_RAMPS = 8  # may be short
+BLOCK = 2**14  # elements: what fits into a core's cache
+_COUNT = np.arange(BLOCK, dtype=np.float64)
 
 
 def packed(data: memoryview) -> bytes | None:
-    """``data`` (float64 elements) as ramps, each its first element, step and length; None if it is not made of them."""
+    """``data`` (float64 elements) as ramps, each its first element, step and length; None if it is not made of them.
+
+    A ramp goes on for as long as ``unpacked`` would give exactly these bits.
+    """
     if not LEAST_BYTES <= len(data) <= 8 * MOST_NUMEL or len(data) % 8:
         return None
     values = np.frombuffer(data, np.float64)
-    begins = _begins(values)
-    if begins is None:
-        return None
-    if begins[-1] == len(values) - 2:  # a last ramp of two elements, whose difference may be rounded
-        begins = np.append(begins, len(values) - 1)
-    lengths, steps = np.diff(begins, append=len(values)), np.zeros(len(begins))
-    longer = begins[lengths > 1]
-    steps[lengths > 1] = values[longer + 1] - values[longer]
-    if not all(_is_ramp(values[b : b + n], step) for b, n, step in zip(begins, lengths, steps, strict=True)):
-        return None
-    return np.column_stack((values[begins], steps, lengths)).tobytes()
+    ramps, begin = list[tuple[float, float, int]](), 0
+    with np.errstate(invalid="ignore", over="ignore"):
+        while begin < len(values):
+            step = values[begin + 1] - values[begin] if begin + 1 < len(values) else 0.0
+            end = begin + 1 if np.isnan(step) else _end_of_ramp(values, begin, step)
+            ramps.append((values[begin], step, end - begin))
+            if len(ramps) > FEW_RAMPS + end // ELEMENTS_PER_RAMP:
+                return None
+            begin = end
+    return np.array(ramps, np.float64).tobytes()
 
 
-def _begins(values: np.ndarray) -> np.ndarray | None:
-    """The places where ramps begin; None if there are too many. The last element before a jump is a ramp of its own.
-
-    It works in blocks that fit into a core's cache, which takes a quarter of the time.
-    """
-    begins, num = [np.zeros(1, np.int64)], 0
-    for start in range(0, len(values) - 2, BLOCK):
-        with np.errstate(invalid="ignore", over="ignore"):
-            steps = np.diff(values[start : start + BLOCK + 2])
-        begins.append(np.flatnonzero(steps[1:] != steps[:-1]) + (start + 1))
-        num += len(begins[-1])
-        if num > (start + BLOCK) // ELEMENTS_PER_RAMP:
-            return None
-    return np.concatenate(begins)
+def _end_of_ramp(values: np.ndarray, begin: int, step: float) -> int:
+    """Return where the elements stop rising from ``begin`` by ``step``, to the bit. In blocks, the first ones small."""
+    bits, ramp, at, size = values.view(np.int64), np.empty(BLOCK), begin + 1, ELEMENTS_PER_RAMP
+    while at < len(values):
+        part = ramp[: min(size, len(values) - at)]
+        _rise(part, values[begin], step, at - begin)
+        same = part.view(np.int64) == bits[at : at + len(part)]
+        if not same.all():
+            return at + int(same.argmin())
+        at, size = at + len(part), min(4 * size, BLOCK)
+    return at
 
 
-def _is_ramp(values: np.ndarray, step: float) -> bool:
-    """Return whether ``unpacked`` would give exactly these bits."""
-    bits = values.view(np.int64)
-    for start in range(0, len(values), BLOCK):
-        part = bits[start : start + BLOCK]
-        with np.errstate(invalid="ignore", over="ignore"):
-            ramp = np.arange(start, start + len(part)) * step
-            ramp += values[0]
-        if start == 0:
-            ramp[0] = values[0]  # keeps -0.0 and NaN
-        if not np.array_equal(ramp.view(np.int64), part):
-            return False
-    return True
+def _rise(part: np.ndarray, start: float, step: float, first: int) -> None:
+    """Write the ``first`` and later elements of a ramp into ``part``, of at most ``BLOCK``."""
+    np.add(_COUNT[: len(part)], first, out=part)
+    part *= step
+    part += start
 
 
 @lru_cache(maxsize=2)  # the same tensor is often unpacked several times in a row
@@ -79,10 +72,8 @@ def unpacked(ramps: bytes, numel: int) -> np.ndarray | None:
     with np.errstate(invalid="ignore", over="ignore"):
         for start, step, length in zip(starts, steps, lengths.astype(np.int64).tolist(), strict=True):
             for first in range(0, length, BLOCK):
-                part = values[at + first : at + min(first + BLOCK, length)]
-                np.multiply(np.arange(first, first + len(part)), step, out=part)
-                part += start
-            values[at] = start
+                _rise(values[at + first : at + min(first + BLOCK, length)], start, step, first)
+            values[at] = start  # keeps -0.0 and NaN
             at += length
     values.flags.writeable = False
     return values

@@ -15,7 +15,7 @@ Pure functions on numpy, used both where gradients are made and where recordings
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,18 +70,19 @@ class TagBook:
         self.base = 1 << max(self.num_codes, 1).bit_length()
         self.unit = min(1.0, LARGEST_BASE / self.base)
 
-    def codes(self, name: str) -> np.ndarray:
-        """The codes of ``name``'s elements in row-major order, int64."""
-        place = self.names.index(name)
-        return np.arange(self.starts[place], self.ends[place], dtype=np.int64) + self.base
-
     def gradient(self, name: str, rank: int) -> np.ndarray:
         """The tagged gradient of ``name`` on rank ``rank``, flat, float64."""
-        return self.codes(name) * (self.unit * self.world_size * factor(rank))
+        return self._scaled(name, self.unit * self.world_size * factor(rank))
 
     def mean(self, name: str) -> np.ndarray:
         """The mean over ranks of ``gradient``, flat, float64."""
-        return self.codes(name) * (self.unit * sum(factor(r) for r in range(self.world_size)))
+        return self._scaled(name, self.unit * sum(factor(r) for r in range(self.world_size)))
+
+    def _scaled(self, name: str, scale: float) -> np.ndarray:
+        place = self.names.index(name)
+        codes = np.arange(self.base + self.starts[place], self.base + self.ends[place], dtype=np.float64)
+        codes *= scale
+        return codes
 
     def decode(self, payload: np.ndarray, rank: int) -> list[Segment] | None:
         """The elements that ``payload`` holds; None if it holds something else, or more than 100,000 pieces.
@@ -96,33 +97,32 @@ class TagBook:
 
     def _decode(self, payload: np.ndarray, scales: Sequence[float]) -> list[Segment] | None:
         flat = payload.reshape(-1)
-        present = flat != 0
-        if flat.dtype.kind != "f" or not present.any():
+        if flat.dtype.kind != "f" or not len(flat):
             return None
-        one = float(flat[np.argmax(present)])
-        for scale in scales:
-            if not self.base <= one / scale < self.base + self.num_codes:  # one element rules out this scale for all
-                continue
-            codes = flat.astype(np.float64)
-            codes /= scale
-            codes -= self.base
-            return self._segments(codes, present)
+        one = float(flat[0]) or float(flat[np.argmax(flat != 0)])
+        for scale in scales:  # one element rules out a scale for all
+            if one and self.base <= one / scale < self.base + self.num_codes:
+                return self._segments(flat, scale)
         return None
 
-    def _segments(self, codes: np.ndarray, present: np.ndarray) -> list[Segment] | None:
-        """Cut ``codes`` (from 0) into consecutive non-zero runs of one parameter each; None if they are no codes.
+    def _segments(self, flat: np.ndarray, scale: float) -> list[Segment] | None:
+        """Cut ``flat`` into consecutive non-zero runs of one parameter each; None if they are no codes times ``scale``.
 
         A run that begins with a whole number and rises by one is whole throughout, so only its ends are checked.
         """
-        edges = _edges(codes)
-        begins, ends = np.concatenate(([0], edges)), np.concatenate((edges, [len(codes)]))
-        absent = ~present[begins]
+
+        def codes(part: np.ndarray) -> np.ndarray:
+            return part.astype(np.float64) / scale - self.base
+
+        edges = _edges(flat, codes)
+        begins, ends = np.concatenate(([0], edges)), np.concatenate((edges, [len(flat)]))
+        absent = flat[begins] == 0
         if (ends[absent] - begins[absent] > 1).any():
             return None
         begins, ends = begins[~absent], ends[~absent]
         if len(begins) > MOST_SEGMENTS:
             return None
-        first, last = codes[begins], codes[ends - 1]
+        first, last = codes(flat[begins]), codes(flat[ends - 1])
         if not ((first == np.rint(first)) & (first >= 0) & (last < self.num_codes)).all():
             return None
         found = []
@@ -140,11 +140,11 @@ class TagBook:
         return found
 
 
-def _edges(codes: np.ndarray) -> np.ndarray:
+def _edges(flat: np.ndarray, codes: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """The places where a code is not the one before plus 1. Blocks that fit into a core's cache take a third."""
     edges = [np.empty(0, np.int64)]
-    for start in range(0, len(codes) - 1, BLOCK):
+    for start in range(0, len(flat) - 1, BLOCK):
         with np.errstate(invalid="ignore"):  # infinity minus infinity is NaN, which is rightly no step of 1
-            steps = np.diff(codes[start : start + BLOCK + 1])
+            steps = np.diff(codes(flat[start : start + BLOCK + 1]))
         edges.append(np.flatnonzero(steps != 1) + (start + 1))
     return np.concatenate(edges)
