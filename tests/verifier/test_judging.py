@@ -10,13 +10,15 @@ import pytest
 
 from verifier.check import Check, Findings
 from verifier.checks.ls101_weight_lockstep import weight_lockstep
+from verifier.checks.ls102_buffer_lockstep import buffer_lockstep
 from verifier.checks.ls103_optimizer_state_lockstep import optimizer_state_lockstep
+from verifier.checks.ls202_update_equivalence import update_equivalence
 from verifier.checks.ls503_state_dict_names import _prefix
 from verifier.checks.ls801_rng_streams import rng_streams
 from verifier.judge.autocasting import unreported
 from verifier.judge.comparison import bound_float64, compare, odd_ones_out
 from verifier.judge.judging import run_check
-from verifier.lines import AUTOCAST
+from verifier.lines import AUTOCAST, NOT_RESCHEDULED
 from verifier.marker import POISON, holds_poison
 from verifier.nodes import MEANT
 from verifier.recording import RankRecording, Recording, Tensor
@@ -26,9 +28,8 @@ from verifier.verdict import Failure, combine
 
 
 def recording(complete=True, **fields):
-    scenario = Scenario(
-        name="s", situation="s", workload="exact", strategy=Builtin(name="naive"), **{"world_size": 1, **fields}
-    )
+    plain = {"name": "s", "situation": "s", "workload": "exact", "strategy": Builtin(name="naive"), "world_size": 1}
+    scenario = Scenario(**{**plain, **fields})
     outcome = {"status": "completed"} if complete else None
     return Recording(scenario, [RankRecording(0, outcome=outcome)], None, {})
 
@@ -189,6 +190,35 @@ def test_a_model_that_does_not_say_whether_it_ran_under_autocast_is_no_pass():
         assert unreported(made) == f"rank {rank.rank}'s model did not say whether it ran under autocast"
         rank.tensors["buffer", 0, AUTOCAST] = said
     assert unreported(made) is None
+
+
+def test_a_forward_that_does_not_say_what_it_left_in_a_buffer_is_no_pass():
+    made = recording(world_size=2, num_steps=2, workload="buffers")
+    made.ranks.append(RankRecording(1, outcome={"status": "completed"}))
+    for rank, what, step in itertools.product(made.ranks, ("buffer", "left_buffer"), range(2)):
+        rank.tensors[what, step, "norm.running_mean"] = Tensor(
+            what, step, "norm.running_mean", "float32", (1,), "digest", np.ones(1, np.float32)
+        )
+    assert run_check(buffer_lockstep, [made]).verdict == "pass"
+    del made.ranks[1].tensors["left_buffer", 0, "norm.running_mean"]
+    assert buffer_lockstep.judge(made).blocked == "not every rank's forward said what it left in norm.running_mean"
+    assert run_check(buffer_lockstep, [made]).verdict == "unknown"
+
+
+def test_an_optimizer_that_hides_the_options_that_were_to_change_is_not_said_to_follow_them():
+    held = {
+        (what, step, "w"): Tensor(what, step, "w", "float64", (1,), "digest", np.ones(1))
+        for what, step in (("weight", -1), ("gradient", 0), ("weight", 0))
+    }
+    made = recording(num_steps=1)
+    made = replace(made, reference=RankRecording(0, outcome={"status": "completed"}, tensors=dict(held)))
+    made.ranks[0].tensors.update(held)
+    made.ranks[0].notes["parameters"] = [{"name": "w", "shape": [1], "numel": 1, "dtype": "float64"}]
+    assert update_equivalence.judge(made).not_claimed is None
+    made.ranks[0].notes[NOT_RESCHEDULED] = 0  # the step after which they were to change
+    found = update_equivalence.judge(made)
+    assert found.comparisons
+    assert "does not show the options that are to change" in found.not_claimed
 
 
 def test_weights_that_hold_the_marker_of_a_tensor_in_flight_are_told_as_such():
