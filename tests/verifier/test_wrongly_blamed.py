@@ -119,6 +119,16 @@ class wrap(nn.Module):
             parameter.grad = None
 """
 
+# What a forward counts, it counts in clones.
+CLONES = """
+class wrap(DistributedDataParallel):
+    def forward(self, *inputs):
+        clones = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        return torch.func.functional_call(self.module, clones, inputs)
+    def finish_gradient_synchronization(self):
+        average(p for p in self.module.parameters() if p.grad is not None)
+"""
+
 
 @pytest.fixture
 def judged(lockstep, tmp_path, only):
@@ -180,3 +190,10 @@ def test_what_never_moves_is_not_blamed_on_an_infinity(judged):
 def test_what_has_no_gradient_is_not_blamed_on_an_owner(judged):
     check = judged(DROPPED.replace("WHICH", "-1:"), "wrap", "overflow", "LS202")
     assert "left_out_in_part" not in {failure.cause for failure in check.failures}
+
+
+def test_counters_that_stand_still_were_not_copied_wrongly(judged):
+    check = judged(CLONES, "wrap", "buffers", "LS102")
+    hints = {failure.hint for failure in check.failures if failure.cause == "buffers_miscounted"}
+    assert hints
+    assert all("a forward counts in the model's own buffers" in hint for hint in hints)

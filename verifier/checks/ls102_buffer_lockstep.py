@@ -39,6 +39,14 @@ from verifier.judge.comparison import Difference, compare
 from verifier.recording import RankRecording, Recording, Tensor
 from verifier.verdict import Failure
 
+MISCOUNTS = (
+    "copy whole-numbered buffers from one rank; a sum over ranks counts every step as many. An evaluation between two "
+    "steps counts nothing: eval() and train() have to reach the model"
+)
+STANDS_STILL = (
+    "a forward counts in the model's own buffers: one that runs on copies of them (torch.func.functional_call(), a "
+    "replica made for the step), or after which old buffers are put back, loses what it counted"
+)
 STATED = 1e-4  # of the largest number in a buffer: the rounding of a float32 norm; gradients have the same bound
 
 
@@ -171,6 +179,7 @@ def _misstatement(recording: Recording, rank: RankRecording, name: str, differen
 
 
 def _miscount(recording: Recording, step: int, name: str, expected: Tensor, observed: Tensor) -> Failure:
+    before = recording.ranks[0].tensor("buffer", step - 1, name)
     return Failure(
         scenario=recording.scenario.name,
         step=step,
@@ -182,8 +191,7 @@ def _miscount(recording: Recording, step: int, name: str, expected: Tensor, obse
         confidence=0.9,
         explanation=f"in step {step} every forward finds {observed.values} in {name}, a single process "
         f"{expected.values}",
-        hint="copy whole-numbered buffers from one rank; a sum over ranks counts every step as many. An evaluation "
-        "between two steps counts nothing: eval() and train() have to reach the model",
+        hint=STANDS_STILL if before is not None and before.digest == observed.digest else MISCOUNTS,
     )
 
 
