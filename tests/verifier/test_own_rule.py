@@ -391,3 +391,67 @@ def test_an_engine_that_is_given_an_optimizer_or_never_steps_is_held_to_what_is_
     path.write_text(ENGINE.replace("MADE", made).replace("STEPPED", stepped))
     report = lockstep.verify(f"{path}:wrap", world_size=2, checks=("LS202",), out=tmp_path / "out")
     assert (report.verdict, _check(report, "LS202").failures[0].cause) == ("fail", cause)
+
+
+SIGNS = """
+import contextlib, torch, torch.distributed as dist
+from ddp_core import Contract
+
+CONTRACT = Contract(optimizer="own", sync_buffers=False)
+
+class wrap(torch.nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.synced = module, True
+        for tensor in module.state_dict().values():
+            dist.broadcast(tensor, 0)
+
+    def forward(self, *inputs):
+        return self.module(*inputs)
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        self.synced = False
+        NO_SYNC
+
+    def backward(self, loss):
+        loss.backward()
+
+    @torch.no_grad()
+    def step(self):
+        for parameter in self.module.parameters():
+            if parameter.grad is None:
+                continue
+            mean = parameter.grad.clone()
+            if self.synced:
+                dist.all_reduce(mean)
+            ELSE
+            parameter -= 0.001 * mean.sign()
+
+    def zero_grad(self, set_to_none=True):
+        self.module.zero_grad()
+"""
+RESTORED = """
+        try:
+            yield
+        finally:
+            self.synced = True
+"""
+NOT_RESTORED = """
+        yield
+        self.synced = True
+"""
+
+
+@pytest.mark.parametrize(
+    ("no_sync", "unsynced", "verdict"),
+    [(RESTORED, "", "pass"), (NOT_RESTORED, "", "fail"), (NOT_RESTORED, "else: continue", "unknown")],
+    ids=["restored", "each its own", "rests"],
+)
+def test_no_sync_of_an_engine_with_a_rule_of_its_own(lockstep, tmp_path, only, no_sync, unsynced, verdict):
+    only("plain", "no_sync_exception")
+    (tmp_path / "mine.py").write_text(SIGNS.replace("NO_SYNC", no_sync).replace("ELSE", unsynced))
+    report = lockstep.verify(f"{tmp_path / 'mine.py'}:wrap", world_size=2, profile="standard")
+    check = _check(report, "LS502")
+    assert (report.verdict, check.verdict) == (verdict, verdict), report.summary
+    assert {failure.cause for failure in check.failures} <= {"no_sync_not_restored"}

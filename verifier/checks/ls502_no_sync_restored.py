@@ -1,7 +1,8 @@
 """``no_sync`` restored: after an exception has left ``no_sync()``, the next step is synchronised as ever.
 
 Claim: a loop may catch an exception (a batch that does not fit in memory) and go on; its gradients are then those of
-the single process. If an optimizer reduces gradients inside its ``step()``, the weights are compared instead.
+the single process. If an optimizer reduces gradients inside its ``step()``, the weights are compared instead; by a rule
+of its own, those of the ranks with each other.
 
 Catches: a ``no_sync()`` that sets a flag and resets it after ``yield`` without ``finally``: replicas drift from then
 on.
@@ -15,10 +16,12 @@ Remedy: ``try: yield`` / ``finally: self.sync = True``.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from verifier.check import Findings, check
 from verifier.judge.agreement import compare_across_ranks
 from verifier.judge.arithmetic import contract_of, own_steps
-from verifier.judge.out_of_sight import OUT_OF_SIGHT, compare_gradients
+from verifier.judge.out_of_sight import OUT_OF_SIGHT, TELL_NOTHING, compare_gradients
 from verifier.judge.updates import compare_weights
 from verifier.recording import Recording
 
@@ -32,6 +35,8 @@ def no_sync_restored(recording: Recording) -> Findings:
     gradients = compare_gradients(recording)
     if gradients.not_claimed is OUT_OF_SIGHT:
         return _judge_weights(recording, step)
+    if gradients.blocked and gradients.blocked.startswith(TELL_NOTHING):
+        return _judge_lockstep(recording, step, gradients.blocked)
     apart = bool(_agree(recording, step - 1).failures)
     wrong = any(f.step != step for f in gradients.failures)
     in_parts = apart and not wrong and bool(contract_of(recording).get("sharded"))  # each is right, no two are alike
@@ -64,22 +69,36 @@ def _judge_weights(recording: Recording, step: int) -> Findings:
     return compare_weights(recording, range(step, step + 1))
 
 
+def _judge_lockstep(recording: Recording, step: int, unknown: str) -> Findings:
+    """Judge the step by whether replicas stay equal, because weights by a rule of the strategy's own have no standard
+    here, and its gradients are reduced out of sight. They were equal before, and moved.
+    """
+    if _agree(recording, step - 1, "weight").failures:
+        return Findings(not_claimed=unknown)
+    findings = _agree(recording, step, "weight")
+    held = [recording.ranks[0].named("weight", number) for number in range(step + 1)]
+    moved = [any(new[name].digest != old[name].digest for name in old) for old, new in pairwise(held)]
+    if not findings.failures and all(moved[:-1]) and not moved[-1]:
+        return Findings(blocked="no weight moved in the step after the exception")
+    return findings
+
+
 def _some_have_none(recording: Recording, step: int) -> bool:
     """Return whether ranks have gradients of different parameters, which a missing synchronisation does not cause."""
     held = [set(rank.named("gradient", step)) for rank in recording.ranks if rank.completed]
     return any(names != held[0] for names in held)
 
 
-def _agree(recording: Recording, step: int) -> Findings:
+def _agree(recording: Recording, step: int, what: str = "gradient") -> Findings:
     """Compare across ranks the gradients that optimizers see; they differ if ``step`` was not synchronised."""
     return compare_across_ranks(
         recording,
-        "gradient",
+        what,
         step,
         cause="no_sync_not_restored",
         explain=lambda rank, other, name: (
             f"after an exception had left no_sync(), the next step was not synchronised: "
-            f"rank {rank}'s gradient of {name} is not rank {other}'s"
+            f"rank {rank}'s {what} of {name} is not rank {other}'s"
         ),
         hint="restore the flag in a finally block",
     )

@@ -29,6 +29,7 @@ OUT_OF_SIGHT = (
     "come out right, or alike: LS202 judges them"
 )
 
+TELL_NOTHING = "gradients are reduced where .grad does not show it, and weights tell nothing"
 NO_EVIDENCE, CLIPPED = 0.5, 0.6  # confidences of failures from a sharder's own ``.grad``
 ELSEWHERE_HINT = "see LS202 and LS301; or weights were not handed out once they were stepped, or in another order"
 CLIP_HINT = "take the norm over all shards: squares are added up over ranks, and the root is drawn once"
@@ -134,7 +135,7 @@ def _out_of_sight(recording: Recording, failures: list[Failure]) -> str | None:
     hidden = (sharded or bool(recording.maybe_own_rule)) and own and _reduces_inside_the_step(recording)
     if not recording.scenario.tagged and bounds_weights(recording):
         if own and recording.maybe_own_rule and (unknown := not_judged(recording)):
-            return f"gradients are reduced where .grad does not show it, and weights tell nothing: {unknown}"
+            return f"{TELL_NOTHING}: {unknown}"
         weights = compare_weights(recording, range(1))
         if weights.comparisons and not weights.failures and not weights.blocked:
             return OUT_OF_SIGHT
