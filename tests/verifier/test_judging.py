@@ -18,6 +18,7 @@ from verifier.checks.ls801_rng_streams import rng_streams
 from verifier.judge.autocasting import unreported
 from verifier.judge.comparison import bound_float64, compare, odd_ones_out
 from verifier.judge.judging import run_check
+from verifier.judge.overwritten import overwritten
 from verifier.lines import AUTOCAST, NOT_RESCHEDULED
 from verifier.marker import POISON, holds_poison
 from verifier.nodes import MEANT
@@ -280,3 +281,20 @@ def test_the_prefix_is_the_one_that_fits_most_names():
     for prefix in ("", "module.", "layer."):
         assert _prefix(sorted(prefix + name for name in bare), bare) == prefix
     assert _prefix(["flat"], bare) == ""
+
+
+@pytest.mark.parametrize(
+    ("came_to", "moved", "is_so"),
+    [(0.01, 0.01, True), (3.01, 0.01, False), (0.01, 0.5, False), (1.5, 0.01, False)],
+    ids=["near the fresh", "near the loaded", "by steps as long", "half-way"],
+)
+def test_what_was_loaded_is_overwritten_if_a_step_leads_near_what_was_built(came_to, moved, is_so):
+    made = recording(num_steps=3, resume_after=1)
+    at = {("fresh_weight", 1): 0.0, ("weight", 0): 3 - moved, ("weight", 1): 3.0, ("weight", 2): came_to}
+    for (what, step), value in at.items():
+        values = np.full(8, value)
+        made.ranks[0].tensors[what, step, "w"] = Tensor(what, step, "w", "float64", (8,), "digest", values)
+    made.ranks[0].notes["parameters"] = [{"name": "w"}]
+    assert overwritten(made, 1) == ["w"] * is_so
+    del made.ranks[0].tensors["fresh_weight", 1, "w"]
+    assert not overwritten(made, 1)

@@ -129,6 +129,27 @@ class wrap(DistributedDataParallel):
         average(p for p in self.module.parameters() if p.grad is not None)
 """
 
+# Who had a gradient in the first step is reduced from then on; in the fifth another branch is used, by one rank.
+FROM_THE_FIRST = """
+class wrap(nn.Module):
+    contract = Contract(sync_buffers=False)
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.reduced = module, None
+    def forward(self, *inputs):
+        return self.module(*inputs)
+    def finish_gradient_synchronization(self):
+        trained = [*self.module.parameters()]
+        used = torch.tensor([float(p.grad is not None) for p in trained])
+        dist.all_reduce(used)
+        if self.reduced is None:
+            self.reduced = used > 0
+        for parameter, is_used, is_reduced in zip(trained, used, self.reduced):
+            if is_used and is_reduced:
+                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                average([parameter])
+"""
+
 
 @pytest.fixture
 def judged(lockstep, tmp_path, only):
@@ -197,3 +218,10 @@ def test_counters_that_stand_still_were_not_copied_wrongly(judged):
     hints = {failure.hint for failure in check.failures if failure.cause == "buffers_miscounted"}
     assert hints
     assert all("a forward counts in the model's own buffers" in hint for hint in hints)
+
+
+def test_what_one_rank_used_and_nobody_reduced_was_not_summed(judged):
+    check = judged(FROM_THE_FIRST, "wrap", "unused_adamw", "LS201")
+    found = {failure.cause: failure for failure in check.failures}
+    assert found["missing_average"].confidence == 0.5
+    assert "reduced nowhere" in found["missing_average"].explanation

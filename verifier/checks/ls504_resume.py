@@ -10,7 +10,8 @@ an optimizer inside another, which no scheduler reaches any more once its state 
 that is not repeated when only one rank loads.
 
 Where the update rule is the strategy's own, the same strategy is saved and resumed on one rank as well, and that run is
-the standard: state that its optimizer does not save on any number of ranks is not a matter of replicas.
+the standard: state that its optimizer does not save on any number of ranks is not a matter of replicas. Weights that
+are overwritten by those of a fresh replica are wrong by any rule.
 
 Blind to: random numbers and data order, which the loop restores and not the strategy.
 
@@ -30,11 +31,15 @@ from verifier.judge.arithmetic import is_lossy, own_steps
 from verifier.judge.diagnosis import SEEN_ONLY
 from verifier.judge.evaluated import compare_outputs
 from verifier.judge.out_of_sight import bounds_weights
+from verifier.judge.overwritten import overwritten
 from verifier.judge.uninterrupted import right_before, saved_under_way
 from verifier.judge.updates import compare_weights, not_judged
 from verifier.recording import Recording
 from verifier.refusal import last_words, stopped_by_what_it_loaded
 from verifier.verdict import Failure
+
+PUT_BACK = "they are nearly those that the fresh replica was built with, and not what it had loaded"
+MAKE_AGAIN = "save and load masters and flat shards as well, or make them anew from the weights once these are loaded"
 
 
 @check(when=lambda scenario: scenario.resume_after is not None)
@@ -65,7 +70,10 @@ def _resumed(recording: Recording, first: int) -> Findings:
     findings = compare_weights(recording, range(first + 1, recording.scenario.num_steps))
     schedule = recording.scenario.new_lr_after
     told = _replicas(recording, findings.failures[0].step) if findings.failures else ""
-    early = saved_under_way(recording)
+    early, put_back = saved_under_way(recording), overwritten(recording, first)
+    if not findings.failures and put_back:
+        findings.failures.append(_put_back(recording, first, put_back[0]))
+        return findings
     for failure in findings.failures:
         if failure.cause == "schedule_ignored":
             failure.explanation += "; before it was resumed, it followed the schedule"
@@ -80,10 +88,28 @@ def _resumed(recording: Recording, first: int) -> Findings:
         failure.hint = "save the whole state (parameters, buffers, optimizer), and load it on every rank"
         if scaled:
             failure.hint += "; the learning rate is part of it, wherever step() reads it"
+        if first < 0:
+            failure.hint += "; before the first step as well, and let state_dict() change nothing"
+        if failure.parameter in put_back:
+            failure.explanation += f"; {PUT_BACK}"
+            failure.hint, failure.confidence = MAKE_AGAIN, 0.9
         if early:
             failure.explanation += "; weights were still on their way when state_dict() was called"
             failure.hint = "have state_dict() wait for what the step has left under way"
     return findings
+
+
+def _put_back(recording: Recording, first: int, name: str) -> Failure:
+    return Failure(
+        scenario=recording.scenario.name,
+        step=first + 1,
+        rank=0,
+        parameter=name,
+        cause="resumed_differently",
+        confidence=0.9,
+        explanation=f"in the first step after resuming the weights of {name} are overwritten: {PUT_BACK}",
+        hint=MAKE_AGAIN,
+    )
 
 
 def _overflows_after(recording: Recording, first: int) -> bool:

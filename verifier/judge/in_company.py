@@ -12,6 +12,7 @@ from verifier.judge.inquiry import local_gradients
 from verifier.recording import Recording
 from verifier.verdict import Failure
 
+NOWHERE = "reduce on all ranks what some rank used: also a parameter that the first step did not use"
 ONCE = "reduce and divide every parameter once: tied ones, those of the last bucket"
 
 
@@ -30,6 +31,7 @@ def temper(recording: Recording, step: int, failures: list[Failure]) -> None:
     used = {name for name, tensor in gradients.items() if tensor.values is not None and tensor.values.any()}
     if used <= {failure.parameter for failure in failures}:
         return
+    absent = {failure.parameter for failure in failures if failure.cause == "missing_gradient"}
     for failure in failures:
         if failure.cause == "missing_accumulation_average":
             failure.confidence = min(failure.confidence, 0.6)
@@ -37,7 +39,15 @@ def temper(recording: Recording, step: int, failures: list[Failure]) -> None:
             failure.hint = ONCE
         if failure.cause == "missing_average":
             failure.confidence = min(failure.confidence, 0.8)
-            if _ranks_with_gradient(recording, step, failure.parameter or "") == 1:
+            with_gradient = _ranks_with_gradient(recording, step, failure.parameter or "")
+            if failure.parameter in absent and with_gradient in (1, None):
+                failure.confidence = 0.5
+                failure.explanation += (
+                    "; but another rank has none: this may be the only rank's own gradient, reduced nowhere"
+                )
+                failure.hint = NOWHERE
+                continue
+            if with_gradient == 1:
                 failure.explanation += (
                     "; other parameters are averaged, and of this one a single rank has a gradient: the "
                 )

@@ -61,6 +61,7 @@ def _resume_once(subject: Subject, strategy: LoadedStrategy, step: int, time: in
         fresh = wrapped_by(subject, strategy, subject.model)
         if subject.scenario.built_first:  # copies that an optimizer made of the weights are then of other weights
             subject.take_over(fresh)
+            subject.record("fresh_weight", step)  # for ``judge.overwritten``
         if subject.scenario.stepped_first:
             _train_for_nothing(subject, step)
         subject.journal.note("loading", True)
