@@ -220,6 +220,9 @@ def test_half_of_a_complex_gradient():
     found = diagnose(evidence(right.real + mine, right))
     assert found.name == "imaginary_part_lost"
     assert diagnose(evidence(right + mine.imag, right)) is None
+    rounded = right.real * (1 + 2.0**-8) + 0j
+    assert diagnose(evidence(rounded, right)).name == "imaginary_part_lost", "and the rest went through bfloat16"
+    assert diagnose(evidence(rounded + mine, right)) is None
 
 
 def test_right_numbers_in_wrong_places():
