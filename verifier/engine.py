@@ -115,6 +115,7 @@ def _run(
         if launcher is None:
             launcher = stack.enter_context(start_launcher(launcher_for(request)))
         _prepare(out_dir, request)
+        load_checks(request.checks)  # imported here, while the launcher warms up and nothing else is to be done
         performance = Performance(launcher, out_dir, begun + request.timeout_s, tell)
         if _may_share(request) and hasattr(launcher, "run_together"):
             performance.run_together(scenarios)
