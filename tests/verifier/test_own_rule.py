@@ -455,3 +455,15 @@ def test_no_sync_of_an_engine_with_a_rule_of_its_own(lockstep, tmp_path, only, n
     check = _check(report, "LS502")
     assert (report.verdict, check.verdict) == (verdict, verdict), report.summary
     assert {failure.cause for failure in check.failures} <= {"no_sync_not_restored"}
+
+
+def test_a_narrow_wire_that_no_gradient_shows_is_named(lockstep, tmp_path, only):
+    only("plain")
+    narrowed = "mean = (mean + 100).bfloat16()\n            if self.synced:"
+    widened = "mean = mean.to(parameter.dtype) / 2 - 100"
+    text = SIGNS.replace("NO_SYNC", RESTORED).replace("ELSE", widened).replace("if self.synced:", narrowed)
+    (tmp_path / "mine.py").write_text(text)
+    report = lockstep.verify(f"{tmp_path / 'mine.py'}:wrap", world_size=2, checks=("LS202",))
+    failure = _check(report, "LS202").failures[0]
+    assert failure.cause == "update_differs"
+    assert "Contract(lossy='bfloat16')" in failure.hint

@@ -40,6 +40,7 @@ from verifier.check import Findings, check
 from verifier.judge.alone import standard
 from verifier.judge.arithmetic import contract_of, is_exact, is_narrow, is_wide, may_turn_over
 from verifier.judge.at_rest import nothing_shown
+from verifier.judge.comparison import UNIT_ROUNDOFF
 from verifier.judge.equivalence import blocked_reference, not_comparable
 from verifier.judge.frozen import compare_frozen
 from verifier.judge.late_tags import equal_on_arrival, unreached
@@ -49,7 +50,7 @@ from verifier.judge.overflowed import compare_overflow
 from verifier.judge.steps_taken import compare_steps_taken
 from verifier.judge.updates import compare_weights, not_judged
 from verifier.lines import NOT_RESCHEDULED, OF_THE_WRAPPER
-from verifier.recording import Recording
+from verifier.recording import REDUCTIONS, Recording
 
 AT_REST = {"not_stepped", "never_steps_again"}
 NOT_HANDED_OVER = (
@@ -100,6 +101,7 @@ def _compare_trained(recording: Recording) -> Findings:
     if NOT_RESCHEDULED in recording.ranks[0].notes and not (findings.failures or findings.blocked):
         findings.not_claimed = "the optimizer does not show the options that are to change: the steps before are right"
     if recording.alone is not None:
+        _say_what_was_narrow(recording, findings)
         return findings
     brought = recording.ranks[0].notes.get("brought")
     for failure in findings.failures:
@@ -111,6 +113,21 @@ def _compare_trained(recording: Recording) -> Findings:
                 "its gradient was reduced where it could not be seen"
             )
     return findings
+
+
+def _say_what_was_narrow(recording: Recording, findings: Findings) -> None:
+    """Say in place that gradients were added up in a narrower dtype than any parameter's, which nobody declared: under
+    a rule of the strategy's own no gradient may show it.
+    """
+    units = [UNIT_ROUNDOFF.get(entry["dtype"], 1.0) for entry in recording.ranks[0].notes.get("parameters", [])]
+    reduced = {c.dtype for c in recording.ranks[0].collectives if c.op in REDUCTIONS and c.step >= 0}
+    narrow = sorted(dtype for dtype in reduced if UNIT_ROUNDOFF.get(dtype, 0.0) > max(units, default=1.0))
+    if not narrow or contract_of(recording).get("lossy"):
+        return
+    for failure in findings.failures:
+        if failure.cause == "update_differs":
+            failure.hint = f"{failure.hint}; something was reduced as {narrow[0]}: if that is meant, "
+            failure.hint += f"Contract(lossy={narrow[0]!r})"
 
 
 def not_told_by_tags(recording: Recording) -> str | None:
