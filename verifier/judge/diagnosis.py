@@ -193,7 +193,7 @@ def _the_parameter(e: GradientEvidence) -> Cause | None:
 def _imaginary_part_lost(e: GradientEvidence) -> Cause | None:
     if not np.iscomplexobj(e.expected) or not np.iscomplexobj(e.observed) or close(e.observed, e.expected):
         return None
-    nearly = bool((np.abs(e.observed.real - e.expected.real) <= ROUNDED * np.abs(e.expected).max()).all())
+    nearly = bool((np.abs(e.observed.real - e.expected.real) <= ROUNDED * np.abs(e.expected).max(initial=0.0)).all())
     if not close(e.observed.real, e.expected.real) and (e.observed.imag.any() or not nearly):
         return None
     return Cause(
