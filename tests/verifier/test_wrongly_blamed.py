@@ -225,3 +225,4 @@ def test_what_one_rank_used_and_nobody_reduced_was_not_summed(judged):
     found = {failure.cause: failure for failure in check.failures}
     assert found["missing_average"].confidence == 0.5
     assert "reduced nowhere" in found["missing_average"].explanation
+    assert found["missing_gradient"].hint.startswith("reduce on all ranks what some rank used")

@@ -31,23 +31,15 @@ def temper(recording: Recording, step: int, failures: list[Failure]) -> None:
     used = {name for name, tensor in gradients.items() if tensor.values is not None and tensor.values.any()}
     if used <= {failure.parameter for failure in failures}:
         return
-    absent = {failure.parameter for failure in failures if failure.cause == "missing_gradient"}
+    unreduced = _tell_unreduced(recording, step, failures)
     for failure in failures:
         if failure.cause == "missing_accumulation_average":
             failure.confidence = min(failure.confidence, 0.6)
             failure.explanation += "; other parameters are right, so this one may have been added or reduced twice"
             failure.hint = ONCE
-        if failure.cause == "missing_average":
+        if failure.cause == "missing_average" and failure.parameter not in unreduced:
             failure.confidence = min(failure.confidence, 0.8)
-            with_gradient = _ranks_with_gradient(recording, step, failure.parameter or "")
-            if failure.parameter in absent and with_gradient in (1, None):
-                failure.confidence = 0.5
-                failure.explanation += (
-                    "; but another rank has none: this may be the only rank's own gradient, reduced nowhere"
-                )
-                failure.hint = NOWHERE
-                continue
-            if with_gradient == 1:
+            if _ranks_with_gradient(recording, step, failure.parameter or "") == 1:
                 failure.explanation += (
                     "; other parameters are averaged, and of this one a single rank has a gradient: the "
                 )
@@ -56,6 +48,25 @@ def temper(recording: Recording, step: int, failures: list[Failure]) -> None:
                 continue
             failure.explanation += "; other parameters are right, so this one may have been reduced more than once"
             failure.hint = ONCE
+
+
+def _tell_unreduced(recording: Recording, step: int, failures: list[Failure]) -> set[str | None]:
+    """Say in place that a gradient was reduced nowhere, if some ranks have none and another may have its own alone.
+
+    Returns the parameters. Where one rank uses a parameter, its own gradient is W times the mean.
+    """
+    absent = {failure.parameter for failure in failures if failure.cause == "missing_gradient"}
+    summed = [f for f in failures if f.cause == "missing_average" and f.parameter in absent]
+    alone = [f for f in summed if _ranks_with_gradient(recording, step, f.parameter or "") in (1, None)]
+    for failure in alone:
+        failure.confidence = 0.5
+        failure.explanation += "; but another rank has none: this may be the only rank's own gradient, reduced nowhere"
+    own = {f.parameter for f in failures if f.cause == "not_synchronised" and f.parameter in absent}
+    unreduced = own | {failure.parameter for failure in alone}
+    for failure in failures:
+        if failure.parameter in unreduced and failure.cause in ("missing_gradient", "missing_average"):
+            failure.hint = NOWHERE
+    return unreduced
 
 
 def _tell_left_out(failures: list[Failure]) -> None:
