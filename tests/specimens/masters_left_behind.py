@@ -1,4 +1,4 @@
-"""An engine with a rule of its own steps a flat copy of the weights, which it neither saves nor makes anew.
+"""An engine with a rule of its own steps a copy of the weights, which it neither saves nor makes anew.
 
 deepspeedai/DeepSpeed#762: the weights are loaded, and the first step puts those in their place that the copy was made
 of. Resumed on one rank it does the same, so that comparing with one rank shows nothing.
@@ -6,49 +6,13 @@ of. Resumed on one rank it does the same, so that comparing with one rank shows 
 
 from __future__ import annotations
 
-import torch
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-
-from ddp_core import Contract
+from tests.controls import masters_made_anew
 
 ATTRIBUTE = "Signs"
 TRIPS = {"LS504"}
 CAUSE = {"resumed_differently"}
-RATE = 0.001
 
 
-class Signs(nn.Module):
-    contract = Contract(optimizer="own", sync_buffers=False)
-
-    def __init__(self, module):
-        super().__init__()
-        self.module = DistributedDataParallel(module, find_unused_parameters=True, broadcast_buffers=False)
-        self.trained = [p for p in module.parameters() if p.requires_grad]
-        self.masters = [p.detach().clone() for p in self.trained]
-
-    def forward(self, *inputs, **named):
-        return self.module(*inputs, **named)
-
-    def no_sync(self):
-        return self.module.no_sync()
-
-    def backward(self, loss):
-        loss.backward()
-
-    @torch.no_grad()
-    def step(self):
-        for master, parameter in zip(self.masters, self.trained, strict=True):
-            if parameter.grad is not None:
-                gradient = parameter.grad.to_dense()
-                master -= RATE * torch.sgn(gradient)
-                parameter.copy_(master)
-
-    def zero_grad(self, set_to_none=True):
-        self.module.zero_grad(set_to_none=set_to_none)
-
-    def state_dict(self):
-        return self.module.module.state_dict()
-
+class Signs(masters_made_anew.Signs):
     def load_state_dict(self, state):
         self.module.module.load_state_dict(state)
