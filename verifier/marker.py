@@ -17,6 +17,7 @@ POISON = {
     "float64": (np.uint64, 0x7FF80000DEADDEAD),
 }
 QUIET = {np.uint16: 1 << 9, np.uint32: 1 << 22, np.uint64: 1 << 51}  # set by arithmetic, but not by a plain copy
+INTEGERS = {"int32": str(2**31 - 1), "int64": str(2**63 - 1)}  # as an error names them; a narrower one may be a number
 _MARKS = {
     np.dtype("float16"): [POISON["float16"]],
     np.dtype("float32"): [POISON["float32"], POISON["bfloat16"]],

@@ -12,13 +12,14 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from verifier.lines import MAKING_OPTIMIZER, SHARES_MEMORY, WRAPPING
-from verifier.marker import holds_poison
+from verifier.marker import INTEGERS, holds_poison
 
 if TYPE_CHECKING:
-    from verifier.recording import RankRecording, Recording
+    from verifier.recording import Collective, RankRecording, Recording
 
 FROM_C = re.compile(r"\[rank\d+\]:\[[A-Z]\d{4} [\d:.]+ \S+\] ")  # prefix of torch's C++ messages: rank, time, place
 WAITED_FOR = ("waited", "polled", "future")
+OUT_OF_BOUNDS = re.compile(r"\bindex\b.*\bout of (range|bounds)\b", re.IGNORECASE)  # torch does not always say which
 NAMES_A_DTYPE = re.compile(r"dtype|float(16|32|64)|\bdouble(tensor)?\b|\bb?fp?(16|32|64)\b", re.IGNORECASE)
 
 
@@ -73,12 +74,24 @@ def misused_in_flight(rank: RankRecording) -> bool:
     A collective that was never waited for is no evidence: a wrapper that refuses leaves it behind, with gradients that
     are views of its tensor, or that autograd has added to since.
     """
-    if any(c.written_in_flight and c.how in WAITED_FOR for c in rank.collectives):
+    if any(c.written_in_flight and c.how in WAITED_FOR for c in rank.collectives) or stumbled_on_marker(rank):
         return True
     for (what, step, _), tensor in rank.tensors.items():
         if what == "gradient" and tensor.values is not None and holds_poison(tensor.values):
             return all(c.how in WAITED_FOR for c in rank.collectives if c.step <= step)
     return False
+
+
+def stumbled_on_marker(rank: RankRecording) -> Collective | None:
+    """Return the collective in flight whose marker this rank's own error is about: a size, or an index, that was used
+    too early. Integers only: arithmetic on a NaN raises nothing.
+    """
+    outcome = rank.outcome or {}
+    if outcome.get("status") != "raised" or outcome.get("error", "own") != "own":
+        return None
+    said = last_words(str(outcome.get("detail")))
+    in_flight = [c for c in rank.collectives if c.landed is None and c.dtype in INTEGERS and not c.refused]
+    return next((c for c in in_flight if INTEGERS[c.dtype] in said or OUT_OF_BOUNDS.search(said)), None)
 
 
 def last_words(detail: str) -> str:

@@ -217,7 +217,8 @@ class Subject:
                     self.driver.zero_grad(self.optimizer, set_to_none=self.scenario.set_to_none)
                 self.phase("backward", micro, quiet=quiet)
                 self.driver.backward(loss)
-            amid(self, step, micro)
+            if not last:
+                amid(self, step, micro)
             total += float(loss.detach())
         return total
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from verifier import reading
@@ -20,10 +22,10 @@ def call(seq, op="allreduce_", *, ranks=(0, 1), numel=4, landed=True, group="0",
     )  # fmt: skip
 
 
-def judged(tmp_path, *ranks, outcomes=None) -> Findings:
-    Scenario(name="t", situation="t", workload="exact", strategy=Builtin(name="x"), world_size=len(ranks)).save(
-        tmp_path
-    )
+def judged(tmp_path, *ranks, outcomes=None, backend="gloo") -> Findings:
+    Scenario(
+        name="t", situation="t", workload="exact", strategy=Builtin(name="x"), world_size=len(ranks), backend=backend
+    ).save(tmp_path)
     recording = reading.read(tmp_path)
     for rank, calls in zip(recording.ranks, ranks, strict=True):
         rank.collectives = list(calls)
@@ -69,13 +71,20 @@ def test_messages_are_matched_by_channel(tmp_path):
     def send(seq, to, tag=0, numel=4):
         return call(seq, "send", peer=to, tag=tag, numel=numel)
 
-    def receive(seq, source, tag=0, numel=4):
-        return call(seq, "recv_", peer=source, tag=tag, numel=numel)
+    def receive(seq, source, tag=0, numel=4, dtype="float32"):
+        return replace(call(seq, "recv_", peer=source, tag=tag, numel=numel), dtype=dtype)
 
     there = [send(0, 1), send(1, 1, tag=5, numel=8), receive(2, 1)]
     assert judged(tmp_path, there, [send(0, 0), receive(1, 0, tag=5, numel=8), receive(2, 0)]).failures == []
-    (failure,) = judged(tmp_path, there, [send(0, 0), receive(1, 0, tag=5, numel=9), receive(2, 0)]).failures
+    (failure,) = judged(tmp_path, there, [send(0, 0), receive(1, 0, tag=5, numel=7), receive(2, 0)]).failures
+    assert "8 float32, and is received as 7" in failure.explanation
+    roomy = [send(0, 0), receive(1, 0, tag=5, numel=9), receive(2, 0)]
+    assert judged(tmp_path, there, roomy).failures == []  # gloo delivers it, as MPI does; NCCL has no such rule
+    (failure,) = judged(tmp_path, there, roomy, backend="nccl").failures
     assert "8 float32, and is received as 9" in failure.explanation
+    wider = [send(0, 0), receive(1, 0, tag=5, numel=9, dtype="float64"), receive(2, 0)]
+    (failure,) = judged(tmp_path, there, wider).failures
+    assert "8 float32, and is received as 9 float64" in failure.explanation
     surplus = [send(0, 0), receive(1, 0)]
     (failure,) = judged(tmp_path, there, surplus).failures
     assert "has no counterpart on rank 1" in failure.explanation

@@ -7,6 +7,8 @@ import torch
 
 from verifier import engine
 from verifier import workload as workloads
+from verifier.recording import Collective, RankRecording
+from verifier.refusal import misused_in_flight, stumbled_on_marker
 from verifier.report.build import with_advice
 from verifier.request import Builtin, Request
 from verifier.run.loading import StrategyError
@@ -178,6 +180,29 @@ def test_an_error_after_touching_what_is_in_flight_is_no_refusal(lockstep, tmp_p
     found = {check.code: check for check in report.checks}
     assert report.verdict == "fail"
     assert found["LS401"].failures[0].cause == "written_in_flight"
+
+
+@pytest.mark.parametrize(
+    ("said", "dtype", "landed", "early"),
+    [
+        ("RuntimeError: index 9223372036854775807 is out of bounds for dimension 0 with size 21", "int64", None, True),
+        ("IndexError: index out of range in self", "int64", None, True),  # index_add_() does not say which
+        ("RuntimeError: index out of range in self", "int32", None, True),
+        ("RuntimeError: index 2147483647 is out of bounds for dimension 0 with size 21", "int64", 1.0, False),
+        ("RuntimeError: index 9 is out of bounds for dimension 0 with size 9", "float32", None, False),
+        ("RuntimeError: one backward a step, please", "int64", None, False),
+    ],
+)
+def test_an_index_out_of_bounds_is_no_refusal_while_integers_are_in_flight(said, dtype, landed, early):
+    call = Collective(
+        seq=0, op="allgather_", group="0", phase="backward", step=0, dtype=dtype, numel=21, num_bytes=84,
+        reduce_op=None, root=None, issued=0.0, landed=landed, written_in_flight=False, contents=None, ranks=(0, 1),
+    )  # fmt: skip
+    rank = RankRecording(0, outcome={"status": "raised", "error": "own", "detail": said}, collectives=[call])
+    assert misused_in_flight(rank) is early
+    assert stumbled_on_marker(rank) is (call if early else None)
+    rank.outcome = {"status": "raised", "error": "foreign", "detail": said}  # another rank's, that arrived here
+    assert stumbled_on_marker(rank) is None
 
 
 def test_a_refusal_in_the_second_backward_is_one(lockstep, tmp_path, only):

@@ -4,8 +4,8 @@ Claim: between the start of an asynchronous collective and the wait for it, its 
 observer fills the tensor with a marker meanwhile, and checks that the marker is still there when the collective lands.
 
 Catches: gradients scaled, clipped or zeroed while they are being reduced; results read, or copied, before the wait (the
-marker is then found in a gradient or a weight); a buffer that is refilled too early, also where nobody ever waits for
-what was sent from it.
+marker is then found in a gradient or a weight, or in an error, if it was used as an index); a buffer that is refilled
+too early, also where nobody ever waits for what was sent from it.
 
 Blind to: reads whose result is thrown away; tensors that hold no marker (of booleans, sparse, or with gaps between
 their elements); in inputs larger than 16 MiB, writes between the places that are checked.
@@ -19,8 +19,9 @@ Remedy: ``work.wait()`` first; then read, scale, clip, zero.
 from __future__ import annotations
 
 from verifier.check import Findings, check
-from verifier.marker import holds_poison
+from verifier.marker import INTEGERS, holds_poison
 from verifier.recording import RankRecording, Recording, Tensor
+from verifier.refusal import last_words, stumbled_on_marker
 from verifier.verdict import Failure
 
 WATCHED = ("gradient", "weight", "buffer")
@@ -50,6 +51,7 @@ def in_flight(recording: Recording) -> Findings:
                 )
         findings.comparisons += sum(what in WATCHED for what, _, _ in rank.tensors)
         findings.failures += _early_reads(recording, rank, clean)
+        findings.failures += _early_use(recording, rank)
     if not findings.comparisons and recording.complete:
         findings.not_claimed = "no collective was seen"
     return findings
@@ -82,6 +84,30 @@ def _early_reads(recording: Recording, rank: RankRecording, clean: set[object]) 
             hint="call work.wait() before reading, averaging or copying what the collective works on",
         )
         for t in gradients or kinds
+    ]
+
+
+def _early_use(recording: Recording, rank: RankRecording) -> list[Failure]:
+    """A failure if the rank raised because of the marker: an index or a size that was read from a tensor in flight."""
+    collective = stumbled_on_marker(rank)
+    if collective is None:
+        return []
+    step = collective.step if collective.step >= 0 else None
+    return [
+        Failure(
+            scenario=recording.scenario.name,
+            step=step,
+            rank=rank.rank,
+            bucket=None if step is None else rank.place_in_step(collective),
+            expected=f"a result of {collective.describe()}",
+            observed=last_words(str((rank.outcome or {})["detail"])),
+            cause="read_before_wait",
+            confidence=1.0,
+            explanation=f"what {collective.describe()} brings was used before it was waited for: the error is about "
+            f"a number that is too large, and until then its integers hold {INTEGERS[collective.dtype]}, the marker of "
+            "a tensor in flight",
+            hint="call work.wait() before using what the collective brings",
+        )
     ]
 
 

@@ -11,7 +11,8 @@ rounding no more than that one, and has a stricter bound.
 
 If the bound is exceeded, the rule's sensitivity to rounding is measured: one rank trains twice more, once with a small
 amount added to all gradients and once with it subtracted. An element that is only rounding, or a momentum that cancels
-before its sign is taken, goes opposite ways in the two runs. Weights between the two are not a mistake.
+before its sign is taken, goes opposite ways in the two runs. Weights between the two are not a mistake. Where a whole
+tensor's gradient is only rounding, ``only_rounding`` says so, and nothing is compared after that step.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from verifier.judge.at_rest import judge_rested
 from verifier.judge.comparison import compare
 from verifier.judge.distance import LEFT_BEHIND, off_by, some_rest
 from verifier.judge.movement import common_factor, told, told_by_the_world_size
+from verifier.judge.only_rounding import decided_by_rounding
 from verifier.judge.wrong_updates import moved_unused
 from verifier.recording import RankRecording, Recording
 from verifier.scenario import Scenario
@@ -75,10 +77,12 @@ def compare_with_alone(recording: Recording, steps: range) -> Findings:
     assert alone is not None
     bound = _bound(recording, alone)
     for step in steps:
-        for name in recording.parameter_names:
-            for rank in recording.ranks:
-                _compare(recording, alone, rank, step, name, bound, findings)
-        if findings.failures:
+        by_rounding = [
+            _compare(recording, alone, rank, step, name, bound, findings)
+            for name in recording.parameter_names
+            for rank in recording.ranks
+        ]
+        if findings.failures or any(by_rounding):
             break
     if findings.blocked:
         findings.not_claimed = None
@@ -95,13 +99,14 @@ def _compare(
     name: str,
     bound: float,
     findings: Findings,
-) -> None:
+) -> bool:
+    """Add what is wrong with the weights of ``name`` after ``step``; return whether nothing but roundings decides."""
     start = recording.ranks[0].tensor("weight", -1, name)
     held = [rank.tensor("weight", step, name), alone.tensor("weight", step, name), start]
     found = [tensor.values for tensor in held if tensor is not None and tensor.values is not None]
     if len(found) < len(held):
         findings.blocked = f"the weights after step {step} were not recorded on rank {rank.rank}, or not alone"
-        return
+        return False
     observed, wanted, begun = found
     narrow = any(tensor is not None and tensor.dtype in NARROW for tensor in held)  # small steps may round to nothing
     if not np.isfinite(wanted).all() and not np.isfinite(observed).all():
@@ -109,15 +114,18 @@ def _compare(
             findings.not_claimed = f"in half precision {NOT_FINITE}"
         else:
             findings.blocked = NOT_FINITE
-        return
+        return False
     findings.comparisons += 1
     margin = _margin(observed, wanted, begun, bound, narrow=narrow)
     if margin > 1:
         nearest = _nearest(recording, step, name, observed, wanted)
         margin = min(margin, _margin(observed, nearest, begun, bound, narrow=narrow))
+    if margin > 1 and decided_by_rounding(recording, step, name, observed, wanted):
+        return True
     findings.note_margin(margin)
     if margin > 1:
         findings.failures.append(_failure(recording, alone, rank, step, name, observed, wanted))
+    return False
 
 
 def _margin(observed: np.ndarray, wanted: np.ndarray, begun: np.ndarray, bound: float, *, narrow: bool) -> float:

@@ -4,6 +4,9 @@ Loops that validate or save every so many batches, or when they are stopped, do 
 accumulated gradients must still be there afterwards. The checkpoint is left out where ``state_dict`` is disclaimed or
 missing.
 
+The step before takes all four as one batch: a window that is longer than the first one was. What a strategy counted in
+its first step does not hold any more.
+
 The arithmetic is float64 and not exact: a strategy without a ``no_sync()`` averages four times, and a third of a third
 is not exact.
 """
@@ -17,7 +20,9 @@ SITUATION = Situation(
     workload="llama",
     samples_per_micro_batch=2,
     fields={
+        "num_steps": 2,
         "num_micro_batches": 4,
+        "whole_steps": (0,),
         "evaluate_amid": True,
         "save_amid": True,
         "small_buckets": True,
