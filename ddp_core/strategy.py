@@ -30,6 +30,7 @@ EXPECTED_CLAIMS = {
     "late_zero_grad": "zero_grad() between the forward and the backward",
     "evaluation": "evaluations before the first step and between steps",
     "several_models": "a second model of the process under the strategy as well, trained in turns",
+    "joint_backward": "one backward through two models of the process that were wrapped each by itself",
     "subgroups": "a process group smaller than the job, where wrap() takes one",
     "structured_outputs": "a model that returns a dict, with a tuple in it, or a dataclass, and not a tensor",
     "several_inputs": "a model that takes several inputs",

@@ -127,6 +127,7 @@ class OfRanks(Conditions):
     beside: Literal["before", "after"] | None = Field(
         None, description="a second model is trained in turns, wrapped before or after the one that is judged"
     )
+    one_backward_for_both: bool = Field(False, description="in the last step one backward runs through both models")
     own_interpreters: bool = Field(False, description="each rank is a Python of its own, as under torchrun, not a fork")
     imported_first: bool = Field(False, description="the strategy is imported before there is a process group")
     several_nodes: bool = Field(False, description="ranks are told, as by torchrun, that they are on several nodes")

@@ -143,6 +143,7 @@ looks_for_outliers = shown(
     r"spike|outlier|z_?score|threshold|anomal|skip|median|running_(mean|avg|norm)", any_case=True
 )
 loads_by_itself = shown(r"\bdef (load_)?state_dict\b")
+keeps_for_all = shown(r"queue_callback|_execution_engine|\bglobal\s+\w|(\bcls|__class__|type\(self\))\.\w+\s*=[^=]")
 says_cap = shown(r"\b((max_)?bucket_((cap|size)_)?mb|cap_mb)\b")
 defines_add_param_group = shown(r"\bdef add_param_group\b")
 has_an_optimizer = shown(r"\bclass\s+\w+\(.*optim|\bdef\s+(wrap_optimizer|make_optimizer|step)\b", any_case=True)

@@ -215,10 +215,10 @@ class Subject:
                 loss = self.forward(step, micro, quiet=quiet)
                 if micro == 0 and self.scenario.zero_grad == "after_forward":
                     self.driver.zero_grad(self.optimizer, set_to_none=self.scenario.set_to_none)
+                joint = self.other.with_its_own(loss, step)
                 self.phase("backward", micro, quiet=quiet)
-                self.driver.backward(loss)
-            if not last:
-                amid(self, step, micro)
+                self.driver.backward(joint)
+            amid(self, step, micro, last=last)
             total += float(loss.detach())
         return total
 

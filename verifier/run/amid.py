@@ -14,8 +14,12 @@ if TYPE_CHECKING:
     from verifier.worker import Subject
 
 
-def amid(subject: Subject, step: int, micro: int) -> None:
-    """Do what the scenario has after the ``micro``-th backward of ``step``."""
+def amid(subject: Subject, step: int, micro: int, *, last: bool) -> None:
+    """Do what the scenario has after the ``micro``-th backward of ``step``, unless it is the ``last``: then the loop
+    goes on to the optimizer.
+    """
+    if last:
+        return
     if subject.scenario.evaluate_amid and micro == 0:
         evaluate(subject, step)
     if subject.scenario.save_amid and micro == 1:

@@ -2,7 +2,8 @@
 
 Examples are adversarial training, distillation with a student and a trained teacher, and an actor with its critic.
 Special here: nothing of the second model is recorded. It exposes state that strategies keep outside their instances: a
-registry by parameter names, a list on the class, a flag that says that hooks are in place.
+registry by parameter names, a list on the class, a flag that says that hooks are in place. In the last step both losses
+are added up, and there is one backward, as of an encoder and a decoder that were wrapped each by itself.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ import torch
 from verifier.run import grouping
 from verifier.run.loading import LoadedStrategy, StrategyError
 from verifier.run.streams import draw_on, drawn_so_far, seed_torch
-from verifier.run.unrecorded import APART, take_unrecorded_step
+from verifier.run.unrecorded import APART, loss_of_unrecorded, take_unrecorded_step
 from verifier.run.wrapping import wrapped_by
 from verifier.workload import float32_by_default
 
 if TYPE_CHECKING:
     from ddp_core.driver import Driver
     from verifier.worker import Subject
+
+WHOSE = "a second model"
 
 
 @contextmanager
@@ -67,6 +70,19 @@ class Another:
     def step(self, step: int) -> None:
         """Take one step of the second model, if there is one, before the judged model's ``step``."""
         driver, subject = self._driver, self._subject
-        if driver is None:
+        if driver is None or self._joins(step):
             return
-        take_unrecorded_step(subject, driver, self._optimizer, step, whose="a second model")
+        take_unrecorded_step(subject, driver, self._optimizer, step, whose=WHOSE)
+
+    def with_its_own(self, loss: torch.Tensor, step: int) -> torch.Tensor:
+        """Return ``loss`` with the second model's added, where one backward is run through both; else ``loss`` itself.
+
+        The second model's forward comes last, so that its gradients come first. It takes no step: this is the last.
+        """
+        if self._driver is None or not self._joins(step) or not loss.requires_grad:
+            return loss
+        return loss + loss_of_unrecorded(self._subject, self._driver, self._optimizer, step, whose=WHOSE)
+
+    def _joins(self, step: int) -> bool:
+        scenario = self._subject.scenario
+        return scenario.one_backward_for_both and step == scenario.num_steps - 1

@@ -23,14 +23,9 @@ def take_unrecorded_step(
 
     Raises StrategyError where the strategy's code raises.
     """
-    *inputs, target = micro_batch(subject.workload, subject.scenario, step + APART, 0, subject.rank)
     carried = subject.observer.num_carried
-    subject.observer.step = step
-    subject.phase("unrecorded")
+    loss = loss_of_unrecorded(subject, driver, optimizer, step, whose=whose)
     try:
-        driver.start_step(optimizer)
-        driver.zero_grad(optimizer)
-        loss = subject.workload.loss(subject.workload.call(driver.forward, inputs), target)
         driver.backward(loss)
         driver.before_step()
         driver.step(optimizer)
@@ -38,3 +33,18 @@ def take_unrecorded_step(
     except BaseException as error:
         raise StrategyError.of(f"in step {step} of {whose}", error) from error
     subject.observer.num_carried = carried  # what it sent must not count as late weights
+
+
+def loss_of_unrecorded(
+    subject: Subject, driver: Driver, optimizer: torch.optim.Optimizer, step: int, *, whose: str
+) -> torch.Tensor:
+    """Return the loss of such a step, whose backward is still to be run. Raises StrategyError as above."""
+    *inputs, target = micro_batch(subject.workload, subject.scenario, step + APART, 0, subject.rank)
+    subject.observer.step = step
+    subject.phase("unrecorded")
+    try:
+        driver.start_step(optimizer)
+        driver.zero_grad(optimizer)
+        return subject.workload.loss(subject.workload.call(driver.forward, inputs), target)
+    except BaseException as error:
+        raise StrategyError.of(f"in step {step} of {whose}", error) from error
