@@ -49,8 +49,8 @@ def missing(wrap: Callable[..., Any], options: dict[str, Any], num_given: int = 
 
 
 def known_names(function: Callable[..., Any]) -> list[str]:
-    """Return the arguments that have no default, and name a rank, a world size or a group."""
-    return [name for name in missing(function, {}, 0) if name in _OF_THE_JOB]
+    """Return the arguments that have no default, and name a rank, a world size, a group or a bucket's size."""
+    return [name for name in missing(function, {}, 0) if name in (*_OF_THE_JOB, *_BUCKET_MB)]
 
 
 def takes_group(wrap: Callable[..., Any]) -> str | None:

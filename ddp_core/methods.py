@@ -23,6 +23,7 @@ _SOUNDS_LIKE_A_LOOPS = re.compile(
     "sync|reduce|average|grad|backward|finish|finali[sz]e|wait|flush|drain|scale|^(train|training|fit|run)_(step|batch)$"
 )
 _NO_PART_OF_A_STEP = re.compile("^(_|get_|set_|has_|is_|register_|no_sync|zero_grad|clip_|join)|hook|broadcast")
+_MAKES_EQUAL = re.compile("^(broadcast|sync(hroni[sz]e)?)_.*(param|weight|model|module|state|buffer)")
 
 
 WRITE_A_DRIVER = "write a ddp_core.Driver that says what the loop does (docs/driving.md)"
@@ -69,11 +70,19 @@ def backward_through(wrapped: Any, loss: Any) -> None:
 
 def that_a_loop_may_call(owner: Any) -> list[str]:
     """Return the public methods of ``owner``'s class, not torch's or ours, that sound like part of a training step."""
+    named = [n for n in _of_its_own(owner) if _SOUNDS_LIKE_A_LOOPS.search(n) and not _NO_PART_OF_A_STEP.search(n)]
+    return [n for n in named if not is_about_one(getattr(owner, n))]
+
+
+def that_make_equal(owner: Any) -> list[str]:
+    """Return such methods that sound as if they made replicas equal at the start: ``broadcast_parameters()``."""
+    return [n for n in _of_its_own(owner) if _MAKES_EQUAL.search(n) and not is_about_one(getattr(owner, n))]
+
+
+def _of_its_own(owner: Any) -> list[str]:
     bases = (kind for kind in type(owner).__mro__ if kind.__module__.split(".")[0] in ("torch", "ddp_core"))
     known = {name for kind in bases for name in vars(kind)} | set(dir(nn.Module))
-    methods = (name for name in dir(type(owner)) if name not in known and callable(getattr(type(owner), name, None)))
-    named = [n for n in methods if _SOUNDS_LIKE_A_LOOPS.search(n) and not _NO_PART_OF_A_STEP.search(n)]
-    return [n for n in named if not is_about_one(getattr(owner, n))]
+    return [n for n in dir(type(owner)) if n not in known and callable(getattr(type(owner), n, None))]
 
 
 def what_it_asks_for(method: Callable[..., Any], model: nn.Module, optimizer: Any, name: str | None = None) -> Any:

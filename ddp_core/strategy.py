@@ -106,6 +106,8 @@ class Contract:
 
 
 ALL_CLAIMS = frozenset(EXPECTED_CLAIMS | EXTRA_CLAIMS)
+# Of ``DataParallel``, which refuses a backward through two models that share a group: their collectives could meet.
+CLAIMS_OF_A_WRAPPER = ALL_CLAIMS - {"joint_backward"}
 
 
 class Strategy(ABC):

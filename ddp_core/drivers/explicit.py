@@ -31,7 +31,7 @@ VERBS = ("average", "all_reduce", "allreduce", "reduce", "avg", "aggregate", "sy
 OF_WEIGHTS_TOO = ("synchronize", "sync")  # of weights, at the start, if another verb is of gradients
 NOUNS = ("gradients", "grads", "grad")
 BESIDE_A_BACKWARD = ("synchronize", "all_reduce", "allreduce", "reduce")  # and not sync(), which may be of weights
-OTHER_NAMES = (*map("_".join, product(VERBS, NOUNS)), "allreduce_params")
+OTHER_NAMES = (*map("_".join, product(VERBS, NOUNS)), "allreduce_params", "reduce_parameters")  # the last: skrl, rsl_rl
 
 
 class ExplicitDriver(Driver):

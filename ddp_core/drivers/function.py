@@ -24,8 +24,8 @@ from ddp_core.methods import takes, what_it_asks_for
 VERBS = {*explicit.VERBS, "mean"}
 NOUNS = {*explicit.NOUNS, "gradient"}
 BESIDE = {  # other words that such a name may contain; any further one, like 'hook' or 'wrap', may mean anything
-    "across", "all", "and", "coalesced", "dist", "distributed", "flat", "gather", "model", "mpi", "optim", "optimizer",
-    "over", "ranks", "scatter", "sum", "workers",
+    "across", "all", "and", "bucketed", "buckets", "coalesced", "dist", "distributed", "flat", "gather", "in", "model",
+    "mpi", "optim", "optimizer", "over", "ranks", "scatter", "sum", "workers",
 }  # fmt: skip
 SIZE = "size"  # the world size in torch's tutorial; as an option of a wrapper it may be a bucket's size
 

@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 from ddp_core.strategies.hook import Hook
-from ddp_core.strategy import ALL_CLAIMS, Contract, drop_if_nobody_used, gradient_to_send
+from ddp_core.strategy import CLAIMS_OF_A_WRAPPER, Contract, drop_if_nobody_used, gradient_to_send
 from ddp_core.turns import Parcel
 from ddp_core.wrapper import DataParallel
 
-CONTRACT = Contract(supports=ALL_CLAIMS)
+CONTRACT = Contract(supports=CLAIMS_OF_A_WRAPPER)
 
 
 class AsyncHook(Hook):

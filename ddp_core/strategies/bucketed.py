@@ -25,7 +25,7 @@ from torch import nn
 from ddp_core.bucket import Bucket
 from ddp_core.buckets import MB, BucketPlan, Gradient, plan_buckets
 from ddp_core.comm import Comm
-from ddp_core.strategy import ALL_CLAIMS, Contract
+from ddp_core.strategy import CLAIMS_OF_A_WRAPPER, Contract
 from ddp_core.turns import InTurn, Parcel
 from ddp_core.unused import nobody_used
 from ddp_core.wire import Bfloat16Wire
@@ -161,7 +161,7 @@ class Bucketed(InTurn):
 
 
 def contract(*, wire: str | None = None, **options: Any) -> Contract:
-    return Contract(lossy="bfloat16" if wire == "bf16" else None, supports=ALL_CLAIMS)
+    return Contract(lossy="bfloat16" if wire == "bf16" else None, supports=CLAIMS_OF_A_WRAPPER)
 
 
 def wrap(

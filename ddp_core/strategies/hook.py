@@ -15,11 +15,11 @@ from typing import Any
 from torch import nn
 
 from ddp_core.comm import Comm
-from ddp_core.strategy import ALL_CLAIMS, Contract, drop_if_nobody_used, gradient_to_send
+from ddp_core.strategy import CLAIMS_OF_A_WRAPPER, Contract, drop_if_nobody_used, gradient_to_send
 from ddp_core.turns import InTurn, Parcel
 from ddp_core.wrapper import DataParallel
 
-CONTRACT = Contract(supports=ALL_CLAIMS)
+CONTRACT = Contract(supports=CLAIMS_OF_A_WRAPPER)
 
 
 class Hook(InTurn):

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from ddp_core.strategy import ALL_CLAIMS, Contract, Strategy, drop_if_nobody_used, gradient_to_send
+from ddp_core.strategy import CLAIMS_OF_A_WRAPPER, Contract, Strategy, drop_if_nobody_used, gradient_to_send
 from ddp_core.wrapper import DataParallel
 
-CONTRACT = Contract(supports=ALL_CLAIMS)
+CONTRACT = Contract(supports=CLAIMS_OF_A_WRAPPER)
 
 
 class Naive(Strategy):

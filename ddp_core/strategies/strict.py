@@ -13,10 +13,10 @@ from typing import Any
 from torch import nn
 
 from ddp_core.strategies.bucketed import Bucketed
-from ddp_core.strategy import ALL_CLAIMS, Contract
+from ddp_core.strategy import CLAIMS_OF_A_WRAPPER, Contract
 from ddp_core.wrapper import DataParallel
 
-CONTRACT = Contract(broadcasts_at_start=False, supports=ALL_CLAIMS)
+CONTRACT = Contract(broadcasts_at_start=False, supports=CLAIMS_OF_A_WRAPPER)
 
 
 def wrap(

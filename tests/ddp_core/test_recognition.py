@@ -188,6 +188,8 @@ def all_reduce_grads(model, size):
         ("all_reduce_mean_gradients", True),
         ("aggregate_grads_across_workers", True),
         ("allreduce_params", True),
+        ("reduce_parameters", True),
+        ("reduce_gradients_in_buckets", True),
         ("gradients", False),
         ("average_parameters", False),
         ("register_reduce_gradients", False),
@@ -198,7 +200,12 @@ def test_a_function_is_told_by_the_words_of_its_name(name, is_one):
     assert is_such_a_name(name) is is_one
 
 
+def reduce_gradients_in_buckets(params, world_size, bucket_mb):
+    raise NotImplementedError
+
+
 def test_a_functions_other_arguments_are_options_or_known():
+    assert FunctionDriver.fits(reduce_gradients_in_buckets)
     assert not FunctionDriver.fits(average_gradients)
     assert FunctionDriver.fits(average_gradients, is_distributed=True)
     assert FunctionDriver.fits(all_reduce_grads), "size is torch's tutorial's name for the number of ranks"

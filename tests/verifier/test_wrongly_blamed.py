@@ -43,6 +43,43 @@ class wrap(nn.Module):
             work.wait()
 """
 
+# step() exchanges the signs of gradients, and no rank has kept its own to itself.
+SIGNS_ALONE = """
+class Signs(torch.optim.SGD):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                sign = p.grad.sign()
+                dist.all_reduce(sign)
+                p.sub_(sign, alpha=group["lr"] / dist.get_world_size())
+
+class wrap(nn.Module):
+    contract = Contract(sync_buffers=False)
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        for tensor in module.state_dict().values():
+            dist.broadcast(tensor, 0)
+    def forward(self, *inputs):
+        return self.module(*inputs)
+    def wrap_optimizer(self, cls, parameters, **options):
+        return Signs(parameters, **options)
+"""
+
+# The model is to broadcast and to reduce, and only the latter is called: nobody calls the former.
+TWO_METHODS = """
+def wrap(model):
+    def broadcast_parameters(self):
+        for tensor in self.state_dict().values():
+            dist.broadcast(tensor, 0)
+    def reduce_parameters(self):
+        average(p for p in self.parameters() if p.grad is not None)
+    named = {"broadcast_parameters": broadcast_parameters, "reduce_parameters": reduce_parameters}
+    model.__class__ = type("Mine", (type(model),), named)
+    return model
+"""
+
 # What is frozen has no gradient to average.
 NONE_AT_ALL = """
 def wrap(model):
@@ -226,3 +263,15 @@ def test_what_one_rank_used_and_nobody_reduced_was_not_summed(judged):
     assert found["missing_average"].confidence == 0.5
     assert "reduced nowhere" in found["missing_average"].explanation
     assert found["missing_gradient"].hint.startswith("reduce on all ranks what some rank used")
+
+
+def test_what_is_exchanged_inside_a_step_was_not_kept_to_itself(judged):
+    check = judged(SIGNS_ALONE, "wrap", "plain", "LS201")
+    assert {failure.confidence for failure in check.failures} == {0.6}
+    assert all("step() communicates" in failure.explanation for failure in check.failures)
+
+
+def test_a_method_that_makes_replicas_equal_is_named(judged):
+    check = judged(TWO_METHODS, "wrap", "different_start", "LS001")
+    assert check.failures
+    assert all("call broadcast_parameters() there" in failure.hint for failure in check.failures)

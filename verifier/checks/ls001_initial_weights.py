@@ -72,7 +72,7 @@ def initial_weights(recording: Recording) -> Findings:
                     cause="no_initial_broadcast",
                     confidence=1.0 if not scenario.same_start else 0.8,
                     explanation=f"rank {rank} starts with other values of {name} than {standard}",
-                    hint="broadcast all parameters and buffers from rank 0 when wrapping",
+                    hint="broadcast all parameters and buffers from rank 0 when wrapping" + _by_what(recording),
                 )
             )
     return findings
@@ -129,6 +129,12 @@ def _patchwork(recording: Recording, name: str) -> Failure | None:
         explanation=f"the shards of {name} come from different models: each rank has sharded its own initial weights",
         hint="broadcast rank 0's parameters and buffers before sharding",
     )
+
+
+def _by_what(recording: Recording) -> str:
+    """For the hint: the methods that may be meant for that, and that no loop calls."""
+    names = recording.ranks[0].notes.get("make_equal")
+    return f": call {' or '.join(f'{name}()' for name in names)} there, which a loop does not know" if names else ""
 
 
 def _replaced(recording: Recording, name: str) -> Failure | None:

@@ -45,7 +45,8 @@ MISCOUNTS = (
 )
 STANDS_STILL = (
     "a forward counts in the model's own buffers: one that runs on copies of them (torch.func.functional_call(), a "
-    "replica made for the step), or after which old buffers are put back, loses what it counted"
+    "replica made for the step), or after which old buffers are put back, loses what it counted; a layer that takes "
+    "BatchNorm's place counts as well"
 )
 STATED = 1e-4  # of the largest number in a buffer: the rounding of a float32 norm; gradients have the same bound
 

@@ -226,8 +226,8 @@ def _another_parameter(e: GradientEvidence) -> Cause | None:
         "another_parameters_gradient",
         1.0 if e.contains else 0.95 if e.observed.size >= FEWEST_ELEMENTS else 0.6,
         f"different parameters were added up: {contains}",
-        "a rank without a gradient of a parameter sends zeros in its place, and does not leave it out; decide before "
-        "the backward, on every rank alike, which gradients share a bucket and in which order; never by arrival",
+        "decide before the backward, on every rank alike, which gradients share a bucket and in which order, never by "
+        "arrival; a rank without a gradient of a parameter sends zeros in its place, and does not leave it out",
     )
 
 

@@ -68,8 +68,14 @@ def _what_norm(world_size: int, factor: float) -> str:
     if abs(factor * np.sqrt(world_size) - 1) < NEAR:
         return f"by one that is the root of {world_size} times too large: ranks' copies of it were added up"
     if factor < 1:
-        return f"by one that is {1 / factor:.6g} times too large: copies were added up, or a loss scale is in it"
-    return "by that of one rank's part perhaps"
+        return (
+            f"by one that is {1 / factor:.6g} times too large: copies were added up, a loss scale is in it, or it is "
+            "the root of a sum of squares where the largest element was asked for"
+        )
+    return (
+        "by that of one rank's part perhaps; or what is smaller than max_norm was made larger: the factor has to be "
+        "min(1, max_norm / norm)"
+    )
 
 
 def _as_if(world_size: int, factor: float) -> str:

@@ -16,7 +16,7 @@ from torch import nn
 from ddp_core.arguments import filled, model_by_name
 from ddp_core.driver import Driver
 from ddp_core.drivers.finish import FinishDriver
-from ddp_core.methods import NotDrivable, that_a_loop_may_call
+from ddp_core.methods import NotDrivable, that_a_loop_may_call, that_make_equal
 from ddp_core.recognition import drive, marks
 from verifier import fault as faults
 from verifier.lines import WRAPPING
@@ -88,6 +88,8 @@ def _note(subject: Subject, driver: Driver) -> None:
     if type(driver) in (Driver, FinishDriver) and driver.wrapped is not subject.model:
         called = [call.name for call in driver.calls] if isinstance(driver, FinishDriver) else []
         subject.journal.note("uncalled", [n for n in that_a_loop_may_call(driver.wrapped) if n not in called])
+    if not subject.scenario.same_start:
+        subject.journal.note("make_equal", that_make_equal(driver.wrapped))
 
 
 def _told_when_to_call(error: BaseException) -> BaseException:
