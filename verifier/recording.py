@@ -111,8 +111,12 @@ class Collective:
         return self.numel == 1
 
     @property
+    def only_sends(self) -> bool:
+        return self.op in SENDS
+
+    @property
     def point_to_point(self) -> bool:
-        return self.op in SENDS or self.op in RECEIVES
+        return self.only_sends or self.op in RECEIVES
 
     @property
     def signature(self) -> tuple[str, str, int | None, str | None, int | None]:

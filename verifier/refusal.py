@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FROM_C = re.compile(r"\[rank\d+\]:\[[A-Z]\d{4} [\d:.]+ \S+\] ")  # prefix of torch's C++ messages: rank, time, place
 WAITED_FOR = ("waited", "polled", "future")
-OUT_OF_BOUNDS = re.compile(r"\bindex\b.*\bout of (range|bounds)\b", re.IGNORECASE)  # torch does not always say which
+UNNAMED_INDEX = "index out of range in self"  # torch's words where it does not say which index it was
 NAMES_A_DTYPE = re.compile(r"dtype|float(16|32|64)|\bdouble(tensor)?\b|\bb?fp?(16|32|64)\b", re.IGNORECASE)
 
 
@@ -84,14 +84,15 @@ def misused_in_flight(rank: RankRecording) -> bool:
 
 def stumbled_on_marker(rank: RankRecording) -> Collective | None:
     """Return the collective in flight whose marker this rank's own error is about: a size, or an index, that was used
-    too early. Integers only: arithmetic on a NaN raises nothing.
+    too early. Integers only: arithmetic on a NaN raises nothing. What is sent holds no marker.
     """
     outcome = rank.outcome or {}
     if outcome.get("status") != "raised" or outcome.get("error", "own") != "own":
         return None
     said = last_words(str(outcome.get("detail")))
-    in_flight = [c for c in rank.collectives if c.landed is None and c.dtype in INTEGERS and not c.refused]
-    return next((c for c in in_flight if INTEGERS[c.dtype] in said or OUT_OF_BOUNDS.search(said)), None)
+    filled = [c for c in rank.collectives if c.dtype in INTEGERS and not c.refused and not c.only_sends]
+    in_flight = (c for c in filled if c.landed is None)
+    return next((c for c in in_flight if INTEGERS[c.dtype] in said or UNNAMED_INDEX in said), None)
 
 
 def last_words(detail: str) -> str:

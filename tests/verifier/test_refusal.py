@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -190,6 +192,8 @@ def test_an_error_after_touching_what_is_in_flight_is_no_refusal(lockstep, tmp_p
         ("RuntimeError: index out of range in self", "int32", None, True),
         ("RuntimeError: index 2147483647 is out of bounds for dimension 0 with size 21", "int64", 1.0, False),
         ("RuntimeError: index 9 is out of bounds for dimension 0 with size 9", "float32", None, False),
+        ("IndexError: list index out of range", "int64", None, False),  # Python's own
+        ("IndexError: index 9 is out of bounds for dimension 0 with size 9", "int64", None, False),
         ("RuntimeError: one backward a step, please", "int64", None, False),
     ],
 )
@@ -201,6 +205,9 @@ def test_an_index_out_of_bounds_is_no_refusal_while_integers_are_in_flight(said,
     rank = RankRecording(0, outcome={"status": "raised", "error": "own", "detail": said}, collectives=[call])
     assert misused_in_flight(rank) is early
     assert stumbled_on_marker(rank) is (call if early else None)
+    rank.collectives = [replace(call, op="send")]  # what is sent is not filled with the marker
+    assert stumbled_on_marker(rank) is None
+    rank.collectives = [call]
     rank.outcome = {"status": "raised", "error": "foreign", "detail": said}  # another rank's, that arrived here
     assert stumbled_on_marker(rank) is None
 
