@@ -2,8 +2,8 @@
 
 Examples are adversarial training, distillation with a student and a trained teacher, and an actor with its critic.
 Special here: nothing of the second model is recorded. It exposes state that strategies keep outside their instances: a
-registry by parameter names, a list on the class, a flag that says that hooks are in place. Some scenarios end with a step
-in which one backward runs through both, as through an encoder and a decoder that were wrapped each by itself.
+registry by parameter names, a list on the class, a flag that says that hooks are in place. Some scenarios end with a
+step in which one backward runs through both, as through an encoder and a decoder that were wrapped each by itself.
 """
 
 from __future__ import annotations
