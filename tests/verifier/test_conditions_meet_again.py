@@ -218,6 +218,51 @@ class wrap(Replica):
                 p.grad = part.view(p.shape) if number else None
 """
 
+# Averaged at the end of the backward, which is asked for once: for each wrapper, or for all that the process has.
+AT_THE_END = """
+from torch.autograd import Variable
+class wrap(Replica):
+    asked, sync_gradients = False, None
+    def __init__(self, module):
+        super().__init__(module)
+        for p in module.parameters():
+            if p.requires_grad:
+                p.register_post_accumulate_grad_hook(self.arrived)
+    def arrived(self, _):
+        whose = self if RIGHT else wrap
+        if not whose.asked:
+            whose.asked = True
+            Variable._execution_engine.queue_callback(self.ended)
+    def ended(self):
+        (self if RIGHT else wrap).asked = False
+        mean_of([p for p in self.module.parameters() if p.requires_grad])
+"""
+
+# How many backwards a step has is taken to be what the first step had: in a longer one the rest stays with its rank.
+WINDOW = """
+class wrap(Replica):
+    seen, usual, sync_gradients = 0, None, None
+    def __init__(self, module):
+        super().__init__(module)
+        self.trained = [p for p in module.parameters() if p.requires_grad]
+        for p in self.trained:
+            p.register_hook(self.arrived)
+        self.asked = False
+    def forward(self, *inputs):
+        if all(p.grad is None for p in self.trained):  # a new window
+            self.usual, self.seen = self.usual or self.seen or None, 0
+        return self.module(*inputs)
+    def arrived(self, _):
+        if not self.asked:
+            self.asked = True
+            torch.autograd.Variable._execution_engine.queue_callback(self.ended)
+    def ended(self):
+        self.asked = False
+        self.seen += 1
+        if RIGHT or self.usual is None or self.seen == self.usual:
+            mean_of(self.trained)
+"""
+
 
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize(
@@ -235,6 +280,8 @@ class wrap(Replica):
         pytest.param(RANK_0_DECIDES, "no_number", "LS202", "wrap", id="rank_0_decides"),
         pytest.param(NO_ROWS, "sparse", "LS201", "average_gradients", id="sparse_without_rows"),
         pytest.param(PLACES, "mixed_dtypes", "LS201", "average_gradients", id="places_in_half_precision"),
+        pytest.param(AT_THE_END, "joint_backward", "LS201", "wrap", id="one_end_for_two_models"),
+        pytest.param(WINDOW, "accumulation", "LS201", "wrap", id="a_window_longer_than_the_first"),
         pytest.param(BUCKETS, "unused_buckets", "LS201", "wrap", id="a_bucket_that_is_not_used"),
     ],
 )
