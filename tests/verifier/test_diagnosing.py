@@ -18,7 +18,13 @@ def evidence(observed, expected, **fields):
 
 @pytest.mark.parametrize(
     ("factor", "said"),
-    [(1 / np.sqrt(3), "root of 3 times too large"), (0.25, "4 times too large"), (1.25, "one rank's part")],
+    [
+        (1 / np.sqrt(3), "root of 3 times too large"),
+        (0.25, "4 times too large"),
+        (0.25, "where the largest element was asked for"),
+        (1.25, "one rank's part"),
+        (1.25, "min(1, max_norm / norm)"),
+    ],
 )
 def test_by_what_norm_a_gradient_was_clipped(factor, said):
     generator = np.random.default_rng(0)
